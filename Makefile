@@ -1,0 +1,45 @@
+# One command per habit. Everything works on a machine that has Python 3.11; what else a target needs, it fetches or says.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: setup run test lint format bench soak docs clean
+
+setup: $(VENV)/.complete
+
+$(VENV)/.complete: requirements.lock pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: setup
+	$(BIN)/penstock up --demo
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: setup lint
+	$(BIN)/python scripts/run_tests.py
+
+bench: setup
+	$(BIN)/python -m bench $(ARGS)
+
+soak: setup
+	$(BIN)/python -m penstock.testing.simulation --seeds $(or $(SEEDS),1000)
+
+docs: setup
+	$(BIN)/python scripts/render_docs.py
+
+lock: setup
+	$(BIN)/uv pip compile --quiet --all-extras --no-annotate --no-header --no-emit-index-url pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis penstock-data
