@@ -1,0 +1,28 @@
+"""What every test may use: skips that say why, and real peers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.testing import peers
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("java"):
+        try:
+            peers.kafka_jars()
+            peers.java()
+        except peers.PeerUnavailable as reason:
+            pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def apache_kafka() -> Iterator[peers.KafkaPeer]:
+    """A real Apache Kafka, as oracle (one for the whole session)."""
+    try:
+        with peers.apache_kafka() as kafka:
+            yield kafka
+    except peers.PeerUnavailable as reason:
+        pytest.skip(str(reason))
