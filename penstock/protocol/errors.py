@@ -6,6 +6,7 @@ The one table of errors. Codes and names are Kafka's (4.3); the sentences are ou
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 __all__ = ["ErrorCode", "error_name"]
 
@@ -16,12 +17,14 @@ class ErrorCode(IntEnum):
     retriable: bool
     message: str
 
-    def __new__(cls, code: int, retriable: bool, message: str) -> ErrorCode:
-        member = int.__new__(cls, code)
-        member._value_ = code
-        member.retriable = retriable
-        member.message = message
-        return member
+    if not TYPE_CHECKING:  # a checker would otherwise ask for three arguments in ErrorCode(6)
+
+        def __new__(cls, code: int, retriable: bool, message: str) -> ErrorCode:
+            member = int.__new__(cls, code)
+            member._value_ = code
+            member.retriable = retriable
+            member.message = message
+            return member
 
     UNKNOWN_SERVER_ERROR = -1, False, "The broker failed in a way it did not expect; its log tells more."
     NONE = 0, False, "No error."
