@@ -113,7 +113,7 @@ def _field(field: dataclasses.Field[Any]) -> FieldSchema:
     is_array = typing.get_origin(inner) is tuple
     if is_array:
         inner = _strip_none(typing.get_args(inner)[0])[0]
-    struct = _struct(inner) if dataclasses.is_dataclass(inner) else None
+    struct = _struct(inner) if isinstance(inner, type) and dataclasses.is_dataclass(inner) else None
     kind = "struct" if struct else _PLAIN_KINDS.get(str(kafka_type), str(kafka_type))
     name = field.name
     if kafka_type in ("timedelta_i32", "timedelta_i64") or name in ("log_append_time", "transaction_start_time"):

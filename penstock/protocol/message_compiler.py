@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from penstock.protocol.kio_schema import ZERO_UUID, FieldSchema, StructSchema
@@ -26,7 +26,7 @@ class MalformedMessage(Exception):
 class Struct:
     """Base of all generated message classes: plain attributes, keyword constructor, equality by content."""
 
-    FIELDS: dict[str, Any] = {}  # name → default
+    FIELDS: ClassVar[dict[str, Any]] = {}  # name → default
 
     def __init__(self, **values: Any) -> None:
         known = self.FIELDS
@@ -325,5 +325,5 @@ def _fixed_array_encoder(code: str) -> Callable[[Any], bytes]:
 
 
 def _define(lines: list[str], env: dict[str, Any], name: str, label: str) -> Any:
-    exec(compile("\n".join(lines), f"<{name} {label}>", "exec"), env)  # noqa: S102 - source is made from the schema only
+    exec(compile("\n".join(lines), f"<{name} {label}>", "exec"), env)
     return env[name]

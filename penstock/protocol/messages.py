@@ -5,7 +5,8 @@
     data = messages.encode_request(topics.key, 7, request)
 
 Durations and times are integers in milliseconds (`throttle_time_ms`), error codes are integers, arrays are lists,
-a missing uuid is the zero uuid. A field that a version lacks keeps its default when decoded and is dropped when encoded.
+a missing uuid is the zero uuid. A field that a version lacks keeps its default when decoded and is dropped when
+encoded.
 """
 
 from __future__ import annotations
