@@ -1,0 +1,497 @@
+"""The coordinator runtime: one shard per partition of an internal topic.
+
+    command(machine, now_ms) -> Write(records, response)     decides; changes nothing that is in the log
+    machine.replay(record, offset, producer)                 the only thing that changes such state
+    loading a shard                                          = replay of its partition, from the start
+
+A response is parked until the records behind it are committed (high watermark), so that no client ever hears of state
+that a failover could take back. Commands of one wake-up share one append where they can. Records are replayed after
+the log has taken them: a refused append leaves nothing to undo. A command therefore must not run while records of an
+earlier command under the same key wait for the append of this wake-up; it waits behind it, in order. Commands that
+conflict with nothing (offset commits) pass `key=None`.
+
+Pure of I/O: log, clock, `call_soon` and `call_later` are handed in. What may not live here: anything about groups or
+transactions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Generic, Protocol, TypeVar
+
+from penstock.base.clock import Clock
+from penstock.coordinator.loader import load_partition
+from penstock.coordinator.shard_log import Marker, Producer, Record, ShardLog, coordinator_error
+from penstock.coordinator.timers import TimerQueue, Timers
+from penstock.protocol.errors import ErrorCode
+
+__all__ = ["Command", "CoordinatorRuntime", "Done", "StateMachine", "Write"]
+
+logger = logging.getLogger(__name__)
+
+MAX_BATCH_BYTES = 512 * 1024
+MAX_ROUNDS_PER_WAKE_UP = 1_000
+
+Done = Callable[[ErrorCode, Any], None]
+
+
+@dataclass(slots=True)
+class Write:
+    """What a command decided: records to append, and what to answer once they are committed."""
+
+    records: list[Record] = field(default_factory=list)
+    response: Any = None
+    producer: Producer | None = None
+    """The transaction to which the records belong; they then get a batch of their own."""
+    replay: bool = True
+    """False where the command has already put soft state in place (classic groups), which a failure callback undoes."""
+    on_committed: Callable[[], None] | None = None
+    on_failed: Callable[[ErrorCode], None] | None = None
+    marker: Marker | None = None
+    """End this transaction here, instead of appending records."""
+
+
+class StateMachine(Protocol):
+    """What a shard holds. Built empty by the runtime's factory for each term of leadership."""
+
+    def replay(self, record: Record, offset: int, producer: Producer) -> None:
+        """Apply a record; `producer` is NO_PRODUCER unless the record belongs to a transaction."""
+
+    def replay_marker(self, producer: Producer, commit: bool, offset: int) -> None:
+        """A transaction of this producer ended in this partition."""
+
+    def on_loaded(self, now_ms: int) -> None:
+        """Everything is replayed, the shard answers from now on: set the timers."""
+
+    def on_unloaded(self) -> None:
+        """Leadership is gone: answer whoever is parked inside the machine with NOT_COORDINATOR."""
+
+
+M = TypeVar("M", bound=StateMachine)
+Command = Callable[[Any, int], Write]
+
+
+class ShardState(Enum):
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+
+
+@dataclass(slots=True)
+class _Parked:
+    last_offset: int
+    deadline_ms: float
+    write: Write
+    done: Done
+
+
+class _ShardTimers:
+    """The `Timers` that a state machine is given."""
+
+    def __init__(self, queue: TimerQueue, now_ms: Callable[[], float], rearm: Callable[[], None]) -> None:
+        self._queue = queue
+        self._now_ms = now_ms
+        self._rearm = rearm
+
+    def schedule(self, name: Hashable, delay_ms: float, key: Hashable, command: Callable[..., Any]) -> None:
+        if self._queue.schedule(name, self._now_ms() + delay_ms, key, command):
+            self._rearm()
+
+    def cancel(self, name: Hashable) -> None:
+        self._queue.cancel(name)
+
+    def pending(self, name: Hashable) -> bool:
+        return name in self._queue
+
+
+class Shard(Generic[M]):
+    """One partition that this broker leads."""
+
+    def __init__(self, partition: int, leader_epoch: int) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.state = ShardState.LOADING
+        self.machine: M
+        self.timers = TimerQueue()
+        self.pending: list[tuple[Write, Done]] = []
+        self.dirty: set[Hashable] = set()
+        self.deferred: deque[tuple[Hashable, Command, Done]] = deque()
+        self.parked: deque[_Parked] = deque()
+        self.flush_scheduled = False
+        self.flushing = False
+        self.last_appended_offset = -1
+        self.loaded_records = 0
+
+
+class CoordinatorRuntime(Generic[M]):
+    """Shards of one internal topic on this broker."""
+
+    def __init__(
+        self,
+        name: str,
+        log: ShardLog,
+        clock: Clock,
+        machine_factory: Callable[[int, Timers], M],
+        *,
+        call_soon: Callable[[Callable[[], None]], Any],
+        call_later: Callable[[float, Callable[[], None]], Any],
+        write_timeout_ms: int = 5_000,
+        max_parked: int = 100_000,
+        load_slice_bytes: int = 1 << 20,
+    ) -> None:
+        self.name = name
+        self.log = log
+        self.clock = clock
+        self._machine_factory = machine_factory
+        self._call_soon = call_soon
+        self._call_later = call_later
+        self._write_timeout_ms = write_timeout_ms
+        self._max_parked = max_parked
+        self._load_slice_bytes = load_slice_bytes
+        self._shards: dict[int, Shard[M]] = {}
+        self._armed_ms: float | None = None
+        self._armed: Any = None
+        log.on_committed(self.advance)
+        log.on_lost(self.reload)
+
+    # Leadership ------------------------------------------------------------------------------------------------
+
+    def elected(self, partition: int, leader_epoch: int) -> asyncio.Task[None] | None:
+        """This broker leads the partition now: load it in the background (needs a running event loop)."""
+        shard = self._shards.get(partition)
+        if shard is not None and shard.leader_epoch >= leader_epoch and shard.state is not ShardState.FAILED:
+            return None
+        self.resigned(partition)
+        self._shards[partition] = shard = Shard(partition, leader_epoch)
+        return asyncio.get_running_loop().create_task(self._load(shard), name=f"load {self.name}-{partition}")
+
+    def resigned(self, partition: int) -> None:
+        """Another broker leads the partition: forget it, and say so to whoever waits."""
+        shard = self._shards.pop(partition, None)
+        if shard is not None:
+            self._drop(shard, ErrorCode.NOT_COORDINATOR)
+
+    def reload(self, partition: int) -> None:
+        """The log lost records that were already replayed: what is in the log is the truth, read it again."""
+        shard = self._shards.pop(partition, None)
+        if shard is not None:
+            self._drop(shard, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self.elected(partition, shard.leader_epoch)
+
+    def close(self) -> None:
+        for partition in list(self._shards):
+            self.resigned(partition)
+
+    async def _load(self, shard: Shard[M]) -> None:
+        timers = _ShardTimers(shard.timers, self._monotonic_ms, self._arm)
+        shard.machine = self._machine_factory(shard.partition, timers)
+        try:
+            shard.loaded_records = await load_partition(
+                self.log,
+                shard.partition,
+                shard.machine,
+                slice_bytes=self._load_slice_bytes,
+                still_wanted=lambda: self._shards.get(shard.partition) is shard,
+            )
+        except Exception:
+            logger.exception("cannot load %s-%d", self.name, shard.partition)
+            shard.state = ShardState.FAILED
+            return
+        if self._shards.get(shard.partition) is not shard:
+            return
+        shard.last_appended_offset = self.log.end_offset(shard.partition) - 1
+        shard.state = ShardState.ACTIVE
+        shard.machine.on_loaded(self.clock.now_ms())
+        self._arm()
+
+    def _drop(self, shard: Shard[M], error: ErrorCode) -> None:
+        shard.timers.clear()
+        waiting = [(parked.write, parked.done) for parked in shard.parked] + shard.pending
+        deferred = list(shard.deferred)
+        was_active = shard.state is ShardState.ACTIVE
+        shard.state = ShardState.FAILED
+        shard.parked.clear()
+        shard.deferred.clear()
+        shard.pending = []
+        for write, done in waiting:
+            self._fail(write, done, error)
+        for _, _, done in deferred:
+            done(error, None)
+        if was_active:
+            shard.machine.on_unloaded()
+
+    # Asking ----------------------------------------------------------------------------------------------------
+
+    def find(self, partition: int) -> tuple[ErrorCode, M | None]:
+        """The state machine that answers for the partition, or why there is none."""
+        shard = self._shards.get(partition)
+        if shard is None or shard.state is ShardState.FAILED:
+            return ErrorCode.NOT_COORDINATOR, None
+        if shard.state is ShardState.LOADING:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None
+        return ErrorCode.NONE, shard.machine
+
+    def machines(self) -> Iterator[tuple[int, M]]:
+        """The machines that answer now."""
+        for partition, shard in sorted(self._shards.items()):
+            if shard.state is ShardState.ACTIVE:
+                yield partition, shard.machine
+
+    @property
+    def loading(self) -> bool:
+        return any(shard.state is ShardState.LOADING for shard in self._shards.values())
+
+    def partitions(self) -> dict[int, ShardState]:
+        return {partition: shard.state for partition, shard in self._shards.items()}
+
+    def leader_epoch(self, partition: int) -> int:
+        shard = self._shards.get(partition)
+        return -1 if shard is None else shard.leader_epoch
+
+    def write(self, partition: int, key: Hashable, command: Command, done: Done) -> None:
+        """Run a command; `done(error, response)` is called once its records are committed, or it failed."""
+        shard = self._shards.get(partition)
+        if shard is None or shard.state is not ShardState.ACTIVE:
+            done(self.find(partition)[0], None)
+        elif len(shard.parked) + len(shard.deferred) + len(shard.pending) >= self._max_parked:
+            done(ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
+        elif key is not None and (key in shard.dirty or (shard.deferred and self._is_deferred(shard, key))):
+            shard.deferred.append((key, command, done))
+        else:
+            self._run(shard, key, command, done)
+
+    def read(self, partition: int, query: Callable[[M], Any], done: Done) -> None:
+        """Answer from state; the answer waits until all that it may have seen is committed."""
+        shard = self._shards.get(partition)
+        if shard is None or shard.state is not ShardState.ACTIVE:
+            done(self.find(partition)[0], None)
+            return
+        try:
+            response = query(shard.machine)
+        except Exception:
+            logger.exception("a query failed on %s-%d", self.name, partition)
+            done(ErrorCode.UNKNOWN_SERVER_ERROR, None)
+            return
+        if self.log.committed_offset(partition) > shard.last_appended_offset:
+            done(ErrorCode.NONE, response)
+        else:
+            self._park(shard, shard.last_appended_offset, Write(response=response), done)
+
+    def submit(self, partition: int, key: Hashable, command: Command) -> asyncio.Future[tuple[ErrorCode, Any]]:
+        """`write` for callers that await: (error, response)."""
+        future, done = _future()
+        self.write(partition, key, command, done)
+        return future
+
+    def query(self, partition: int, query: Callable[[M], Any]) -> asyncio.Future[tuple[ErrorCode, Any]]:
+        """`read` for callers that await: (error, response)."""
+        future, done = _future()
+        self.read(partition, query, done)
+        return future
+
+    def end_transaction(self, partition: int, marker: Marker) -> asyncio.Future[tuple[ErrorCode, Any]]:
+        """Write the end of a transaction into the partition and let the machine publish or drop what was pending."""
+        return self.submit(partition, None, lambda _machine, _now_ms: Write(marker=marker))
+
+    # Writing ---------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _is_deferred(shard: Shard[M], key: Hashable) -> bool:
+        return any(waiting == key for waiting, _, _ in shard.deferred)
+
+    def _run(self, shard: Shard[M], key: Hashable, command: Command, done: Done) -> None:
+        try:
+            write = command(shard.machine, self.clock.now_ms())
+        except Exception:
+            logger.exception("a command failed on %s-%d", self.name, shard.partition)
+            done(ErrorCode.UNKNOWN_SERVER_ERROR, None)
+            return
+        if not write.records and write.marker is None:
+            if write.on_committed is not None:
+                write.on_committed()
+            done(ErrorCode.NONE, write.response)
+            return
+        shard.pending.append((write, done))
+        if key is not None:
+            shard.dirty.add(key)
+        if not shard.flush_scheduled and not shard.flushing:
+            shard.flush_scheduled = True
+            self._call_soon(lambda: self._flush(shard))
+
+    def _flush(self, shard: Shard[M]) -> None:
+        """Append what this wake-up decided; then let those run that waited behind it, and append theirs."""
+        shard.flush_scheduled = False
+        shard.flushing = True
+        try:
+            for _ in range(MAX_ROUNDS_PER_WAKE_UP):
+                pending, shard.pending = shard.pending, []
+                for run in _runs(pending):
+                    self._append(shard, run)
+                shard.dirty.clear()
+                waiting, shard.deferred = shard.deferred, deque()
+                for key, command, done in waiting:
+                    if key in shard.dirty:
+                        shard.deferred.append((key, command, done))
+                    else:
+                        self._run(shard, key, command, done)
+                if not shard.pending:
+                    break
+        finally:
+            shard.flushing = False
+        if shard.pending:
+            shard.flush_scheduled = True
+            self._call_soon(lambda: self._flush(shard))
+        if shard.parked:
+            self.advance(shard.partition)
+
+    def _append(self, shard: Shard[M], run: list[tuple[Write, Done]]) -> None:
+        if shard.state is not ShardState.ACTIVE:
+            for write, done in run:
+                self._fail(write, done, ErrorCode.NOT_COORDINATOR)
+            return
+        first = run[0][0]
+        now_ms = self.clock.now_ms()
+        try:
+            if first.marker is not None:
+                appended = self.log.append_marker(shard.partition, first.marker, now_ms, shard.leader_epoch)
+            else:
+                records = first.records if len(run) == 1 else [record for write, _ in run for record in write.records]
+                appended = self.log.append(shard.partition, records, now_ms, first.producer, shard.leader_epoch)
+        except OSError:
+            logger.exception("cannot append to %s-%d", self.name, shard.partition)
+            for write, done in run:
+                self._fail(write, done, ErrorCode.NOT_COORDINATOR)
+            self.reload(shard.partition)
+            return
+        if appended.error is not ErrorCode.NONE:
+            for write, done in run:
+                self._fail(write, done, coordinator_error(appended.error))
+            return
+        self._replay(shard, run, appended.base_offset)
+        shard.last_appended_offset = appended.last_offset
+        for write, done in run:
+            self._park(shard, appended.last_offset, write, done)
+
+    def _replay(self, shard: Shard[M], run: list[tuple[Write, Done]], offset: int) -> None:
+        machine = shard.machine
+        for write, _ in run:
+            if write.marker is not None:
+                machine.replay_marker(write.marker.producer, write.marker.commit, offset)
+            elif write.replay:
+                producer = write.producer or _NO_PRODUCER
+                for record in write.records:
+                    machine.replay(record, offset, producer)
+                    offset += 1
+            else:
+                offset += len(write.records)
+
+    def _park(self, shard: Shard[M], last_offset: int, write: Write, done: Done) -> None:
+        if not shard.parked:
+            shard.timers.schedule(_EXPIRY, self._monotonic_ms() + self._write_timeout_ms, None, self._expire(shard))
+            self._arm()
+        shard.parked.append(_Parked(last_offset, self._monotonic_ms() + self._write_timeout_ms, write, done))
+
+    def advance(self, partition: int) -> None:
+        """The high watermark moved: answer whom it passed."""
+        shard = self._shards.get(partition)
+        if shard is None or not shard.parked or shard.flushing:
+            return
+        committed = self.log.committed_offset(partition)
+        while shard.parked and shard.parked[0].last_offset < committed:
+            parked = shard.parked.popleft()
+            if parked.write.on_committed is not None:
+                parked.write.on_committed()
+            parked.done(ErrorCode.NONE, parked.write.response)
+        if not shard.parked:
+            shard.timers.cancel(_EXPIRY)
+
+    def _expire(self, shard: Shard[M]) -> Command:
+        def expire(_machine: M, _now_ms: int) -> Write:
+            now_ms = self._monotonic_ms()
+            while shard.parked and shard.parked[0].deadline_ms <= now_ms:
+                parked = shard.parked.popleft()
+                self._fail(parked.write, parked.done, coordinator_error(ErrorCode.REQUEST_TIMED_OUT))
+            if shard.parked:
+                shard.timers.schedule(_EXPIRY, shard.parked[0].deadline_ms, None, expire)
+            return Write()
+
+        return expire
+
+    @staticmethod
+    def _fail(write: Write, done: Done, error: ErrorCode) -> None:
+        if write.on_failed is not None:
+            write.on_failed(error)
+        done(error, None)
+
+    # Time ------------------------------------------------------------------------------------------------------
+
+    def _monotonic_ms(self) -> float:
+        return self.clock.monotonic() * 1000
+
+    def _arm(self) -> None:
+        deadlines = [at_ms for shard in self._shards.values() if (at_ms := shard.timers.next_deadline_ms()) is not None]
+        if not deadlines:
+            return
+        earliest_ms = min(deadlines)
+        if self._armed_ms is not None and self._armed_ms <= earliest_ms:
+            return
+        if self._armed is not None:
+            self._armed.cancel()
+        self._armed_ms = earliest_ms
+        self._armed = self._call_later(max(0.0, earliest_ms - self._monotonic_ms()) / 1000, self._wake)
+
+    def _wake(self) -> None:
+        self._armed = self._armed_ms = None
+        self.run_timers()
+        self._arm()
+
+    def run_timers(self) -> None:
+        """Run what is due."""
+        now_ms = self._monotonic_ms()
+        for shard in list(self._shards.values()):
+            if shard.state is ShardState.ACTIVE:
+                for key, command in shard.timers.pop_due(now_ms):
+                    self.write(shard.partition, key, command, _ignore)
+
+
+_EXPIRY = ("runtime", "expiry of parked answers")
+_NO_PRODUCER = Producer(-1, -1)
+
+
+def _ignore(_error: ErrorCode, _response: Any) -> None:
+    """Nobody asked, nobody is answered: timers."""
+
+
+def _future() -> tuple[asyncio.Future[tuple[ErrorCode, Any]], Done]:
+    future: asyncio.Future[tuple[ErrorCode, Any]] = asyncio.get_running_loop().create_future()
+
+    def done(error: ErrorCode, response: Any) -> None:
+        if not future.done():  # the asking connection may have gone away
+            future.set_result((error, response))
+
+    return future, done
+
+
+def _runs(pending: list[tuple[Write, Done]]) -> Iterator[list[tuple[Write, Done]]]:
+    """Cut the writes of a wake-up into batches: plain ones share one, transactions and markers stand alone."""
+    run: list[tuple[Write, Done]] = []
+    size = 0
+    for item in pending:
+        write = item[0]
+        alone = write.producer is not None or write.marker is not None
+        write_bytes = sum(len(record.key) + len(record.value or b"") + 16 for record in write.records)
+        if run and (alone or size + write_bytes > MAX_BATCH_BYTES):
+            yield run
+            run, size = [], 0
+        if alone:
+            yield [item]
+        else:
+            run.append(item)
+            size += write_bytes
+    if run:
+        yield run
