@@ -1,0 +1,76 @@
+"""The two brokers under measurement, each started fresh: what they cost (CPU, memory) is read from /proc."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.testing import peers
+
+
+@dataclass
+class Target:
+    name: str
+    ports: list[int]
+    pids: list[int]
+    start_seconds: float = 0.0
+    folder: Path = field(default_factory=Path)
+
+    @property
+    def port(self) -> int:
+        return self.ports[0]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    def cpu_seconds(self) -> float:
+        return sum(peers.process_cpu_seconds(pid) for pid in self.pids)
+
+    def resident_megabytes(self) -> float:
+        return sum(peers.process_resident_bytes(pid) for pid in self.pids) / 1e6
+
+
+@contextlib.contextmanager
+def penstock_broker(settings: dict[str, str] | None = None, folder: Path | None = None) -> Iterator[Target]:
+    """One Penstock broker process with the embedded store."""
+    owned = folder is None
+    data = folder or Path(tempfile.mkdtemp(prefix="penstock-bench-"))
+    port = peers.free_port()
+    wanted = {"listeners": f"PLAINTEXT://127.0.0.1:{port}", "log.dirs": str(data), **(settings or {})}
+    command = [sys.executable, "-m", "penstock.broker"]
+    for name, value in wanted.items():
+        command += ["--set", f"{name}={value}"]
+    began = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.startswith("ready"):
+            raise RuntimeError(f"the broker did not come up: {line!r} {' '.join(command)}")
+        yield Target("penstock", [port], [process.pid], time.perf_counter() - began, data)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if owned:
+            shutil.rmtree(data, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def kafka_broker(nodes: int = 1, settings: dict[str, str] | None = None) -> Iterator[Target]:
+    began = time.perf_counter()
+    with peers.apache_kafka(nodes, settings=settings) as kafka:
+        pids = [process.pid for process in kafka.processes]
+        yield Target("kafka", kafka.ports, pids, time.perf_counter() - began, kafka.folder)
