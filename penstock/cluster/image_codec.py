@@ -1,0 +1,248 @@
+"""Images and deltas as bytes: the body of the internal ImagePush message (API key 10000) and of its answer.
+
+JSON with a format version in front. A reader takes every version from OLDEST_FORMAT to its own and ignores keys that it
+does not know, so a newer controller may add keys as long as an older broker can live without them (rolling upgrade);
+a change that cannot be ignored raises FORMAT, and the pusher then writes what the receiver's ApiVersions range allows.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.cluster.image import (
+    BrokerRegistration,
+    Endpoint,
+    ImageDelta,
+    MetadataImage,
+    PartitionRegistration,
+    TopicImage,
+)
+
+IMAGE_PUSH_KEY = 10000
+OLDEST_FORMAT = 0
+FORMAT = 0
+
+
+class ImageFormatError(ValueError):
+    """A pushed image that this broker cannot read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePush:
+    """Controller → broker. Exactly one of `full` and `delta` is set."""
+
+    cluster_id: str
+    controller_id: int
+    controller_epoch: int
+    broker_epoch: int
+    """The registration of the receiver that the controller means; another life of that broker must refuse it."""
+    full: MetadataImage | None = None
+    delta: ImageDelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePushAnswer:
+    """Broker → controller: where the broker stands now. `error_code` STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH means
+    refused; `needs_full` that a delta did not fit what the broker has."""
+
+    error_code: int
+    controller_epoch: int
+    version: int
+    needs_full: bool = False
+
+
+def encode_push(push: ImagePush, version: int = FORMAT) -> bytes:
+    body: dict[str, Any] = {
+        "format": version,
+        "cluster_id": push.cluster_id,
+        "controller_id": push.controller_id,
+        "controller_epoch": push.controller_epoch,
+        "broker_epoch": push.broker_epoch,
+    }
+    if push.full is not None:
+        body["full"] = image_to_json(push.full)
+    if push.delta is not None:
+        body["delta"] = delta_to_json(push.delta)
+    return _dump(body)
+
+
+def decode_push(data: bytes | memoryview) -> ImagePush:
+    body = _load(data)
+    full, delta = body.get("full"), body.get("delta")
+    try:
+        return ImagePush(
+            cluster_id=body["cluster_id"],
+            controller_id=body["controller_id"],
+            controller_epoch=body["controller_epoch"],
+            broker_epoch=body["broker_epoch"],
+            full=image_from_json(full) if full is not None else None,
+            delta=delta_from_json(delta) if delta is not None else None,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ImageFormatError(f"malformed image push: {error!r}") from error
+
+
+def encode_answer(answer: ImagePushAnswer) -> bytes:
+    return _dump(
+        {
+            "format": FORMAT,
+            "error_code": answer.error_code,
+            "controller_epoch": answer.controller_epoch,
+            "version": answer.version,
+            "needs_full": answer.needs_full,
+        }
+    )
+
+
+def decode_answer(data: bytes | memoryview) -> ImagePushAnswer:
+    body = _load(data)
+    try:
+        return ImagePushAnswer(
+            body["error_code"], body["controller_epoch"], body["version"], bool(body.get("needs_full", False))
+        )
+    except (KeyError, TypeError) as error:
+        raise ImageFormatError(f"malformed answer to an image push: {error!r}") from error
+
+
+def image_to_json(image: MetadataImage) -> dict[str, Any]:
+    return {
+        "cluster_id": image.cluster_id,
+        "controller_id": image.controller_id,
+        "controller_epoch": image.controller_epoch,
+        "version": image.version,
+        "brokers": [_broker_to_json(b) for b in image.brokers.values()],
+        "topics": [_topic_to_json(t) for t in image.topics.values()],
+        "configs": _configs_to_json(image.configs),
+    }
+
+
+def image_from_json(body: Mapping[str, Any]) -> MetadataImage:
+    topics = {t.name: t for t in map(_topic_from_json, body["topics"])}
+    return MetadataImage(
+        cluster_id=body["cluster_id"],
+        controller_id=body["controller_id"],
+        controller_epoch=body["controller_epoch"],
+        version=body["version"],
+        brokers={b.broker_id: b for b in map(_broker_from_json, body["brokers"])},
+        topics=topics,
+        configs=_configs_from_json(body["configs"]),
+        topic_names={t.topic_id: t.name for t in topics.values()},
+    )
+
+
+def delta_to_json(delta: ImageDelta) -> dict[str, Any]:
+    return {
+        "controller_id": delta.controller_id,
+        "controller_epoch": delta.controller_epoch,
+        "base_version": delta.base_version,
+        "version": delta.version,
+        "brokers_changed": [_broker_to_json(b) for b in delta.brokers_changed.values()],
+        "brokers_removed": list(delta.brokers_removed),
+        "topics_removed": {name: topic_id.hex for name, topic_id in delta.topics_removed.items()},
+        "topics_changed": [_topic_to_json(t) for t in delta.topics_changed.values()],
+        "configs_changed": _configs_to_json(delta.configs_changed),
+    }
+
+
+def delta_from_json(body: Mapping[str, Any]) -> ImageDelta:
+    return ImageDelta(
+        controller_id=body["controller_id"],
+        controller_epoch=body["controller_epoch"],
+        base_version=body["base_version"],
+        version=body["version"],
+        brokers_changed={b.broker_id: b for b in map(_broker_from_json, body["brokers_changed"])},
+        brokers_removed=tuple(body["brokers_removed"]),
+        topics_removed={name: uuid.UUID(hex=hexed) for name, hexed in body["topics_removed"].items()},
+        topics_changed={t.name: t for t in map(_topic_from_json, body["topics_changed"])},
+        configs_changed=_configs_from_json(body["configs_changed"]),
+    )
+
+
+def _broker_to_json(broker: BrokerRegistration) -> dict[str, Any]:
+    return {
+        "id": broker.broker_id,
+        "epoch": broker.epoch,
+        "endpoints": {name: [e.host, e.port, e.security_protocol] for name, e in broker.endpoints.items()},
+        "rack": broker.rack,
+        "shutting_down": broker.shutting_down,
+        "features": {name: list(levels) for name, levels in broker.features.items()},
+    }
+
+
+def _broker_from_json(body: Mapping[str, Any]) -> BrokerRegistration:
+    return BrokerRegistration(
+        broker_id=body["id"],
+        epoch=body["epoch"],
+        endpoints={name: Endpoint(e[0], e[1], e[2]) for name, e in body["endpoints"].items()},
+        rack=body.get("rack"),
+        shutting_down=bool(body.get("shutting_down", False)),
+        features={name: (levels[0], levels[1]) for name, levels in body.get("features", {}).items()},
+    )
+
+
+def _topic_to_json(topic: TopicImage) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "id": topic.topic_id.hex,
+        "partitions": [
+            [
+                index,
+                p.replicas,
+                p.isr,
+                p.leader,
+                p.leader_epoch,
+                p.partition_epoch,
+                p.adding,
+                p.removing,
+                p.offline,
+                int(p.recovering),
+            ]
+            for index, p in topic.partitions.items()
+        ],
+    }
+
+
+def _topic_from_json(body: Mapping[str, Any]) -> TopicImage:
+    partitions = {}
+    for row in body["partitions"]:
+        index, replicas, isr, leader, leader_epoch, partition_epoch, adding, removing, offline, recovering = row[:10]
+        partitions[index] = PartitionRegistration(
+            tuple(replicas),
+            tuple(isr),
+            leader,
+            leader_epoch,
+            partition_epoch,
+            tuple(adding),
+            tuple(removing),
+            tuple(offline),
+            bool(recovering),
+        )
+    return TopicImage(body["name"], uuid.UUID(hex=body["id"]), partitions)
+
+
+def _configs_to_json(configs: Mapping[tuple[str, str], Mapping[str, str]]) -> list[Any]:
+    return [[kind, name, dict(overrides)] for (kind, name), overrides in configs.items()]
+
+
+def _configs_from_json(rows: list[Any]) -> dict[tuple[str, str], Mapping[str, str]]:
+    return {(row[0], row[1]): row[2] for row in rows}
+
+
+def _dump(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _load(data: bytes | memoryview) -> dict[str, Any]:
+    try:
+        body = json.loads(bytes(data))
+    except ValueError as error:
+        raise ImageFormatError(f"not an image message: {error}") from error
+    if not isinstance(body, dict) or not OLDEST_FORMAT <= body.get("format", -1) <= FORMAT:
+        raise ImageFormatError(
+            f"image message of format {body.get('format') if isinstance(body, dict) else body!r}, readable: {FORMAT}"
+        )
+    return body
