@@ -1,0 +1,502 @@
+"""One replica of one partition on this broker: its role, its epochs, the high watermark and the ISR.
+
+The core is pure: the clock comes in by constructor, all I/O goes through its log, and what it wants from the outside
+(an ISR change recorded by the controller) is handed out through `propose_isr`. The same code runs under the simulation.
+
+Invariants that keep data:
+- the high watermark only covers what every member of the *maximal* ISR (recorded ∪ asked for) has in its log;
+- an ISR change counts only when the controller has recorded it, and only one is in flight;
+- a replica of an older leader epoch neither accepts nor commits anything.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+from uuid import UUID
+
+from penstock.base.clock import Clock
+from penstock.log.results import LogWriteError, Region
+from penstock.protocol.errors import ErrorCode
+from penstock.replication.followers import Follower
+from penstock.replication.replica_log import ReplicaLog
+from penstock.replication.waits import FetchWait, OffsetWait
+
+NO_LEADER = -1
+NO_EPOCH = -1
+_NONE = int(ErrorCode.NONE)
+_NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+class Bound(IntEnum):
+    """How far a reader may see."""
+
+    LOG_END = 0  # followers
+    HIGH_WATERMARK = 1  # read_uncommitted
+    LAST_STABLE = 2  # read_committed
+
+
+class PartitionObserver(Protocol):
+    """Who must know at once what happens to a partition that this broker leads: the coordinators."""
+
+    def on_leader(self, topic: str, partition: int, leader_epoch: int) -> None:
+        """This broker leads now; also called when it keeps the leadership under a new epoch."""
+
+    def on_resign(self, topic: str, partition: int, leader_epoch: int) -> None:
+        """It leads no longer; `leader_epoch` is the one that ended it."""
+
+    def on_committed(self, topic: str, partition: int, high_watermark: int) -> None:
+        """The high watermark moved."""
+
+    def on_lost(self, topic: str, partition: int) -> None:
+        """Appended records could not be written after all: everything not committed by now is void."""
+
+
+class Membership(Protocol):
+    """Which brokers live, as the metadata image says."""
+
+    def broker_epoch(self, broker_id: int) -> int | None:
+        """Epoch of the broker's registration; None when it is not registered, fenced or shutting down."""
+
+
+class Assignment(Protocol):
+    """The recorded state of a partition (`penstock.cluster.image.PartitionRegistration`)."""
+
+    @property
+    def replicas(self) -> tuple[int, ...]: ...
+    @property
+    def isr(self) -> tuple[int, ...]: ...
+    @property
+    def leader(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def partition_epoch(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class IsrProposal:
+    """An ISR that the leader asks the controller to record (one partition of an AlterPartition request)."""
+
+    topic: str
+    topic_id: UUID
+    index: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+    broker_epochs: tuple[int, ...]  # per member, as the leader knows them; -1 = unknown
+    joining: tuple[int, ...]  # members that the recorded ISR does not have
+
+
+class Partition:
+    """A replica hosted here. `is_leader` says which half of the methods applies."""
+
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        topic_id: UUID,
+        log: ReplicaLog,
+        node_id: int,
+        clock: Clock,
+        membership: Membership,
+        propose_isr: Callable[[Partition, IsrProposal], None],
+        lag_time_max_ms: float = 30_000,
+    ) -> None:
+        self.topic = topic
+        self.index = index
+        self.topic_id = topic_id
+        self.log = log
+        self.node_id = node_id
+        self.lag_time_max_ms = lag_time_max_ms
+        self._clock = clock
+        self._membership = membership
+        self._propose_isr = propose_isr
+
+        self.is_leader = False
+        self.leader_id = NO_LEADER
+        self.leader_epoch = NO_EPOCH
+        self.partition_epoch = NO_EPOCH
+        self.leader_epoch_start_offset = 0
+        self.replicas: tuple[int, ...] = ()
+        self.isr: tuple[int, ...] = ()  # as recorded by the controller
+        self.isr_proposal: IsrProposal | None = None  # the one in flight
+        self.followers: dict[int, Follower] = {}
+
+        self.dirty = False  # appended since the last write
+        self.write_error: LogWriteError | None = None  # why the last write of staged appends failed, until it is taken
+        self.commit_waits: deque[tuple[int, OffsetWait, int]] = deque()  # (offset, wait, slot), offsets ascending
+        self.low_watermark_waits: list[tuple[int, OffsetWait, int]] = []
+        self.fetch_waits: dict[FetchWait, tuple[int, int]] = {}  # wait → (fetch offset, bound)
+        self.observer: PartitionObserver | None = None
+
+    def __repr__(self) -> str:
+        role = "leader" if self.is_leader else "follower"
+        return f"<{self.topic}-{self.index} {role} epoch={self.leader_epoch} isr={self.isr}>"
+
+    # -- roles ---------------------------------------------------------------------------------------------------
+
+    def become_leader(self, assignment: Assignment) -> bool:
+        """Take over as leader, or take in a newer ISR or assignment. Returns whether a new leader epoch began."""
+        if assignment.partition_epoch < self.partition_epoch or assignment.leader_epoch < self.leader_epoch:
+            return False
+        was_leader = self.is_leader
+        new_epoch = not was_leader or assignment.leader_epoch > self.leader_epoch
+        now_ms = self._now_ms()
+        self.leader_id = self.node_id
+        self.leader_epoch = assignment.leader_epoch
+        self.partition_epoch = assignment.partition_epoch
+        self.replicas = tuple(assignment.replicas)
+        self.isr = tuple(assignment.isr)
+        self.isr_proposal = None  # what is recorded now answers it, whichever way
+        for broker_id in [known for known in self.followers if known not in self.replicas]:
+            del self.followers[broker_id]
+        for broker_id in self.replicas:
+            if broker_id != self.node_id and broker_id not in self.followers:
+                self.followers[broker_id] = Follower(broker_id)
+                if not new_epoch:
+                    self.followers[broker_id].reset(now_ms, 0, broker_id in self.isr, new_leader=True)
+        if new_epoch:
+            self.is_leader = True
+            self.write_now()
+            end_offset = self.log.log_end_offset
+            # Even an epoch without records is remembered: followers of older epochs find their divergence by it.
+            self.log.assign_epoch_start(self.leader_epoch, end_offset)
+            self.leader_epoch_start_offset = end_offset
+            for follower in self.followers.values():
+                follower.reset(now_ms, end_offset, follower.broker_id in self.isr, new_leader=not was_leader)
+            self._end_fetch_waits()
+        self.advance_high_watermark()
+        return new_epoch
+
+    def become_follower(self, assignment: Assignment) -> bool:
+        """Follow the recorded leader (which may be none). Returns whether the leader or its epoch changed."""
+        if assignment.partition_epoch < self.partition_epoch or assignment.leader_epoch < self.leader_epoch:
+            return False
+        changed = self.is_leader or assignment.leader_epoch != self.leader_epoch or assignment.leader != self.leader_id
+        self.write_now()
+        self.is_leader = False
+        self.leader_id = assignment.leader
+        self.leader_epoch = assignment.leader_epoch
+        self.partition_epoch = assignment.partition_epoch
+        self.replicas = tuple(assignment.replicas)
+        self.isr = tuple(assignment.isr)
+        self.isr_proposal = None
+        if changed:
+            self.followers.clear()
+            self._end_all_waits(_NOT_LEADER)
+            log = self.log
+            if log.latest_epoch() is None and log.log_end_offset > log.high_watermark:
+                # Nothing says which leader wrote the tail: only what was committed can be kept.
+                log.truncate_to(log.high_watermark)
+        return changed
+
+    def close(self, error: int = _NOT_LEADER) -> None:
+        """The replica leaves this broker (deleted, moved, disk gone): nobody may wait on it any longer."""
+        self.is_leader = False
+        self._end_all_waits(error)
+
+    # -- leader: appends -----------------------------------------------------------------------------------------
+
+    def min_isr(self) -> int:
+        """min.insync.replicas, but never more than there are replicas."""
+        return min(int(self.log.config.min_insync_replicas), len(self.replicas))
+
+    def append_error(self, acks: int) -> int:
+        """Why a produce may not be appended here now; 0 when it may (SEMANTICS 1.1, rows 13 and 14)."""
+        if not self.is_leader:
+            return _NOT_LEADER
+        if acks == -1 and len(self.isr) < self.min_isr():
+            return int(ErrorCode.NOT_ENOUGH_REPLICAS)
+        return _NONE
+
+    def write_now(self) -> None:
+        """Write what is staged. A failure is kept in `write_error` until the writer of those records takes it."""
+        if not self.dirty:
+            return
+        self.dirty = False
+        try:
+            self.log.write_staged()
+        except LogWriteError as error:
+            self.write_failed(error)
+
+    def write_failed(self, error: LogWriteError) -> None:
+        """Everything staged is void. Who waits for it is told; whoever appended in this wake-up asks `write_error`."""
+        self.write_error = error
+        end_offset = self.log.log_end_offset
+        while self.commit_waits and self.commit_waits[-1][0] > end_offset:
+            _, wait, slot = self.commit_waits.pop()
+            wait.settle(slot, int(ErrorCode.KAFKA_STORAGE_ERROR))
+        if self.observer is not None:
+            self.observer.on_lost(self.topic, self.index)
+
+    def written(self) -> None:
+        """Appended records reached the file: move the high watermark and wake who waits."""
+        self.advance_high_watermark()
+        if self.fetch_waits:
+            self._wake_fetches()
+
+    # -- leader: high watermark ----------------------------------------------------------------------------------
+
+    def maximal_isr(self) -> tuple[int, ...]:
+        """The recorded ISR and whoever is asked to join: all of them must have what counts as committed."""
+        proposal = self.isr_proposal
+        return self.isr if proposal is None else self.isr + proposal.joining
+
+    def under_min_isr(self) -> bool:
+        return self.is_leader and len(self.isr) < self.min_isr()
+
+    def advance_high_watermark(self) -> bool:
+        """SEMANTICS 7.1. Only what is written counts: callers write before."""
+        log = self.log
+        if not self.is_leader:
+            return False
+        end_offset = log.log_end_offset
+        if self.followers:
+            if len(self.isr) < self.min_isr():
+                return False
+            end_offset = self._committed_end_offset(end_offset)
+        if end_offset <= log.high_watermark:
+            return False
+        log.set_high_watermark(end_offset)
+        self._high_watermark_moved()
+        return True
+
+    def _committed_end_offset(self, end_offset: int) -> int:
+        leader_end_offset = end_offset
+        now_ms = self._now_ms()
+        maximal_isr = self.maximal_isr()
+        for broker_id, follower in self.followers.items():
+            if follower.log_end_offset < end_offset and (
+                broker_id in maximal_isr
+                # A follower about to join is waited for, so that its joining does not stop the high watermark.
+                or (
+                    follower.caught_up(leader_end_offset, now_ms, self.lag_time_max_ms)
+                    and self._membership.broker_epoch(broker_id) is not None
+                )
+            ):
+                end_offset = follower.log_end_offset
+        return end_offset
+
+    def _high_watermark_moved(self) -> None:
+        high_watermark = self.log.high_watermark
+        waits = self.commit_waits
+        if waits and waits[0][0] <= high_watermark:
+            error = _NONE
+            if len(self.maximal_isr()) < self.min_isr():
+                error = int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            while waits and waits[0][0] <= high_watermark:
+                _, wait, slot = waits.popleft()
+                wait.settle(slot, error)
+        if self.fetch_waits:
+            self._wake_fetches()
+        if self.observer is not None:
+            self.observer.on_committed(self.topic, self.index, high_watermark)
+
+    # -- leader: followers and ISR -------------------------------------------------------------------------------
+
+    def follower_fetched(self, follower: Follower, fetch_offset: int, log_start_offset: int, broker_epoch: int) -> None:
+        """Take in what a follower's valid fetch says of it: maybe it joins the ISR, maybe the high watermark moves."""
+        now_ms = self._now_ms()
+        log = self.log
+        old_start_offset = follower.log_start_offset
+        old_end_offset = follower.log_end_offset
+        follower.fetched(fetch_offset, log_start_offset, log.log_end_offset, now_ms, broker_epoch)
+        if follower.broker_id not in self.isr:
+            self._maybe_expand_isr(follower)
+        if old_end_offset != fetch_offset:
+            self.advance_high_watermark()
+        if self.low_watermark_waits and old_start_offset != log_start_offset:
+            self.check_low_watermark()
+
+    def accepts_broker_epoch(self, broker_id: int, broker_epoch: int) -> bool:
+        """A fetch of an earlier life of the broker says nothing about the log of its present one (KIP-841)."""
+        if broker_epoch == -1:
+            return True
+        recorded = self._membership.broker_epoch(broker_id)
+        return recorded is None or broker_epoch >= recorded
+
+    def _maybe_expand_isr(self, follower: Follower) -> None:
+        if self.isr_proposal is not None or follower.broker_id not in self.replicas:
+            return
+        if follower.log_end_offset < max(self.log.high_watermark, self.leader_epoch_start_offset):
+            return
+        broker_epoch = self._membership.broker_epoch(follower.broker_id)
+        if broker_epoch is None or (follower.broker_epoch != -1 and follower.broker_epoch != broker_epoch):
+            return
+        self._propose((*self.isr, follower.broker_id), (follower.broker_id,))
+
+    def shrink_isr(self) -> bool:
+        """Timer: ask to drop members that lag for too long. Returns whether a change was asked for."""
+        if not self.is_leader or self.isr_proposal is not None:
+            return False
+        self.write_now()
+        now_ms = self._now_ms()
+        end_offset = self.log.log_end_offset
+        in_sync = tuple(
+            broker_id
+            for broker_id in self.isr
+            if broker_id == self.node_id
+            or (
+                (follower := self.followers.get(broker_id)) is not None
+                and follower.caught_up(end_offset, now_ms, self.lag_time_max_ms)
+            )
+        )
+        if len(in_sync) == len(self.isr) or self.node_id not in in_sync:
+            return False
+        self._propose(in_sync, ())
+        return True
+
+    def _propose(self, isr: tuple[int, ...], joining: tuple[int, ...]) -> None:
+        epochs = tuple(self._known_epoch(broker_id) for broker_id in isr)
+        self.isr_proposal = IsrProposal(
+            self.topic, self.topic_id, self.index, self.leader_epoch, self.partition_epoch, isr, epochs, joining
+        )
+        self._propose_isr(self, self.isr_proposal)
+
+    def _known_epoch(self, broker_id: int) -> int:
+        if broker_id == self.node_id:
+            epoch = self._membership.broker_epoch(broker_id)
+            return -1 if epoch is None else epoch
+        follower = self.followers.get(broker_id)
+        return -1 if follower is None else follower.broker_epoch
+
+    def isr_recorded(
+        self, proposal: IsrProposal, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
+    ) -> None:
+        """The controller answered a proposal with what is recorded now."""
+        if self.isr_proposal is not proposal or not self.is_leader:
+            return  # newer metadata came first
+        if leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
+            return  # stays in flight until the metadata that explains it arrives
+        self.isr_proposal = None
+        self.isr = tuple(isr)
+        self.partition_epoch = partition_epoch
+        self.advance_high_watermark()
+
+    def isr_refused(self, proposal: IsrProposal, error: int) -> bool:
+        """The controller refused. Returns whether the same proposal should be sent again.
+
+        A definite refusal brings back the recorded ISR; where the controller knows more than we do, the proposal stays
+        in flight (and its joining members stay in the maximal ISR) until newer metadata arrives.
+        """
+        if self.isr_proposal is not proposal:
+            return False
+        if error in (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED):
+            self.isr_proposal = None
+            return False
+        return error not in _WAIT_FOR_METADATA
+
+    # -- leader: delete records ----------------------------------------------------------------------------------
+
+    def delete_records(self, before_offset: int) -> tuple[int, int]:
+        """Raise the log start. Returns (error, offset that the low watermark must reach)."""
+        if not self.is_leader:
+            return _NOT_LEADER, -1
+        config = self.log.config
+        if config.cleanup_compact and not config.cleanup_delete:
+            return int(ErrorCode.POLICY_VIOLATION), -1
+        self.write_now()
+        offset = self.log.high_watermark if before_offset == -1 else before_offset
+        if offset < 0 or offset > self.log.high_watermark:
+            return int(ErrorCode.OFFSET_OUT_OF_RANGE), -1
+        self.log.raise_log_start_offset(offset)
+        self._wake_fetches()
+        return _NONE, offset
+
+    def low_watermark(self) -> int:
+        """The smallest log start over the live replicas: nothing before it exists anywhere."""
+        low = self.log.log_start_offset
+        for broker_id, follower in self.followers.items():
+            if self._membership.broker_epoch(broker_id) is not None and follower.log_start_offset < low:
+                low = follower.log_start_offset
+        return low
+
+    def check_low_watermark(self) -> None:
+        if not self.low_watermark_waits:
+            return
+        low = self.low_watermark()
+        waiting, self.low_watermark_waits = self.low_watermark_waits, []
+        for offset, wait, slot in waiting:
+            if offset <= low:
+                wait.settle(slot, _NONE)
+            elif not wait.done:
+                self.low_watermark_waits.append((offset, wait, slot))
+
+    # -- waits ---------------------------------------------------------------------------------------------------
+
+    def wait_committed(self, offset: int, wait: OffsetWait, slot: int) -> None:
+        if not self.is_leader:
+            wait.settle(slot, _NOT_LEADER)
+        elif offset <= self.log.high_watermark:
+            enough = len(self.maximal_isr()) >= self.min_isr()
+            wait.settle(slot, _NONE if enough else int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+        else:
+            waits = self.commit_waits
+            position = len(waits)
+            while position and waits[position - 1][0] > offset:  # duplicates wait for older offsets; rare
+                position -= 1
+            if position == len(waits):
+                waits.append((offset, wait, slot))
+            else:
+                waits.insert(position, (offset, wait, slot))
+
+    def wait_low_watermark(self, offset: int, wait: OffsetWait, slot: int) -> None:
+        if not self.is_leader:
+            wait.settle(slot, _NOT_LEADER)
+        elif offset <= self.low_watermark():
+            wait.settle(slot, _NONE)
+        else:
+            self.low_watermark_waits.append((offset, wait, slot))
+
+    def read_bound(self, bound: int) -> int:
+        """The offset before which a reader of this kind may see."""
+        if bound == Bound.LOG_END:
+            return self.log.log_end_offset
+        return self.log.high_watermark if bound == Bound.HIGH_WATERMARK else self.log.last_stable_offset
+
+    def readable_bytes(self, fetch_offset: int, bound: int, limit: int) -> int:
+        """Bytes that a read would give now, up to about `limit`."""
+        upper = self.read_bound(bound)
+        if fetch_offset >= upper:
+            return 0
+        region = self.log.read(fetch_offset, max(limit, 1), upper)
+        return region.length if isinstance(region, Region) else 0
+
+    def _wake_fetches(self) -> None:
+        for wait, (fetch_offset, bound) in list(self.fetch_waits.items()):
+            if wait.done:
+                continue
+            out_of_range = fetch_offset < self.log.log_start_offset
+            if out_of_range or (self.read_bound(bound) > fetch_offset and (wait.min_bytes <= 1 or wait.enough())):
+                wait.finish()
+
+    def _end_fetch_waits(self) -> None:
+        for wait in list(self.fetch_waits):
+            wait.finish()
+
+    def _end_all_waits(self, error: int) -> None:
+        commit_waits, self.commit_waits = self.commit_waits, deque()
+        low_watermark_waits, self.low_watermark_waits = self.low_watermark_waits, []
+        for _, wait, slot in (*commit_waits, *low_watermark_waits):
+            wait.settle(slot, error)
+        self._end_fetch_waits()
+
+    def _now_ms(self) -> float:
+        return self._clock.monotonic() * 1000
+
+
+_WAIT_FOR_METADATA = frozenset(
+    int(code)
+    for code in (
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NEW_LEADER_ELECTED,
+    )
+)
