@@ -169,10 +169,14 @@ def fence_and_abort(current: Transaction, now_ms: int, take_producer_id: Callabl
     The caller of InitProducerId is told CONCURRENT_TRANSACTIONS and comes again when the abort is complete.
     """
     changes: dict[str, int] = {}
-    if current.is_kept_prepared:
-        # Whoever kept it prepared holds the client pair and must be fenced as well.
+    rotates = current.client_version >= 2 and is_exhausted(current.producer_epoch)
+    if current.is_kept_prepared or rotates:
+        # Whoever kept it prepared holds the client pair and must be fenced as well. And a client of version 2 may
+        # take the outcome of this abort as its own, with the pair that comes after it.
         next_producer_id, next_epoch = bumped_client_pair(current, take_producer_id)
         changes = {"next_producer_id": next_producer_id, "next_producer_epoch": next_epoch}
+        if next_producer_id != current.client_pair[0]:
+            changes["previous_producer_id"] = current.client_pair[0]
     update = current.moved(
         TransactionState.PREPARE_ABORT,
         producer_epoch=current.producer_epoch + 1,
