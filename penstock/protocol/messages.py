@@ -93,9 +93,13 @@ class ApiMessages:
         return StructCompiler(self._classes[direction])
 
 
-@cache
 def api(name_or_key: str | int) -> ApiMessages:
-    name = kio_schema.api_name(name_or_key) if isinstance(name_or_key, int) else name_or_key
+    """The messages of an API, by its number or its name in snake case; always the same object for one API."""
+    return _api_by_name(kio_schema.api_name(name_or_key) if isinstance(name_or_key, int) else name_or_key)
+
+
+@cache
+def _api_by_name(name: str) -> ApiMessages:
     return ApiMessages(name)
 
 

@@ -82,3 +82,9 @@ def test_an_array_that_claims_more_than_the_message_holds_is_refused(count: int)
     metadata = messages.api("metadata")
     with pytest.raises(MalformedMessage):
         messages.decode_request(metadata.key, 1, count.to_bytes(4, "big", signed=True))
+
+
+def test_an_api_has_one_set_of_classes_by_name_and_by_key() -> None:
+    assert messages.api("metadata") is messages.api(3)
+    old = messages.api("metadata").Request(topics=[])
+    assert messages.encode_request(3, 9, old)  # a version with a field that the newest lacks
