@@ -1,7 +1,7 @@
 """Record batches ↔ Arrow columns at memory speed: `decode` for readers, `encode` for writers.
 
-No record becomes a Python object here. Per batch there is some Python (checksum, codec, header), per record only kernels.
-Brokers never import this module: numba takes half a second to load.
+No record becomes a Python object here. Per batch there is some Python (checksum, codec, header), per record
+only kernels. Brokers never import this module: numba takes half a second to load.
 """
 
 from __future__ import annotations
@@ -305,7 +305,7 @@ def encode(
         header.present, header.lists, header.list_valid, header.keys.offsets, header.keys.data,
         header.values.offsets, header.values.data, header.values.valid, max_batch_bytes, out, batches,
     )  # fmt: skip
-    view = memoryview(out)
+    view = memoryview(out.data)
     return [_seal(view, row, codec, codec_level, stamp) for row in batches[:made].tolist()]
 
 

@@ -1,4 +1,4 @@
-"""Kernels that read: record batch bytes → flat columns. Pure loops over arrays; every position is checked before it is read.
+"""Kernels that read: record batch bytes → flat columns. Every position is checked before it is read.
 
 A kernel returns a negative position or a status instead of raising, because exceptions cost a kernel its speed;
 `columnar.py` turns them into `CorruptRecords`.
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.protocol.columnar_jit import inlined, kernel
+from penstock.protocol.columnar_jit import copy_bytes, inlined, kernel
 
 # Columns of the table that `scan_batches` fills, one row per batch.
 POSITION, SIZE, BASE_OFFSET, LAST_OFFSET, ATTRIBUTES, BASE_TIMESTAMP, MAX_TIMESTAMP, PRODUCER_ID, COUNT = range(9)
@@ -25,7 +25,7 @@ APPEND_TIME_BIT = 8
 
 
 @inlined
-def read_int(buffer: Any, position: int, size: int) -> int:
+def read_int(buffer: Any, position: int, size: int) -> Any:
     """A signed big-endian integer of `size` bytes."""
     value = np.int64(0)
     for index in range(size):
@@ -35,7 +35,7 @@ def read_int(buffer: Any, position: int, size: int) -> int:
 
 
 @inlined
-def read_varint(buffer: Any, position: int, end: int) -> tuple[int, int]:
+def read_varint(buffer: Any, position: int, end: int) -> tuple[Any, int]:
     """A zig-zag varint as (value, next position); the position is -1 when the bytes end or the number is too long."""
     raw = np.uint64(0)
     shift = np.uint64(0)
@@ -143,12 +143,6 @@ def _control_type(buffer: Any, position: int, size: int) -> int:
     return read_int(buffer, at + 2, 2)
 
 
-@inlined
-def _copy(source: Any, start: int, size: int, target: Any, at: int) -> None:
-    for index in range(size):
-        target[at + index] = source[start + index]
-
-
 @kernel
 def decode_records(
     buffer: Any,  # uint8: plain record bytes of all batches
@@ -230,10 +224,10 @@ def decode_records(
                 if position < 0 or size_of_value < -1 or position + size_of_value > end:
                     return BAD_RECORD, batch
                 if keep_headers:
-                    _copy(buffer, start_of_key, size_of_key, header_key_data, header_key_at)
+                    copy_bytes(header_key_data, header_key_at, buffer, start_of_key, size_of_key)
                     header_key_at += size_of_key
                     if size_of_value >= 0:
-                        _copy(buffer, position, size_of_value, header_value_data, header_value_at)
+                        copy_bytes(header_value_data, header_value_at, buffer, position, size_of_value)
                         header_value_at += size_of_value
                         header_value_valid[header_count] = 1
                     else:
@@ -250,14 +244,14 @@ def decode_records(
                 continue
 
             if key_size >= 0:
-                _copy(buffer, key_start, key_size, key_data, key_at)
+                copy_bytes(key_data, key_at, buffer, key_start, key_size)
                 key_at += key_size
                 key_valid[row_count] = 1
             else:
                 key_valid[row_count] = 0
                 null_keys += 1
             if value_size >= 0:
-                _copy(buffer, value_start, value_size, value_data, value_at)
+                copy_bytes(value_data, value_at, buffer, value_start, value_size)
                 value_at += value_size
                 value_valid[row_count] = 1
             else:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from penstock.protocol.columnar_decode import HEADER_BYTES
-from penstock.protocol.columnar_jit import inlined, kernel
+from penstock.protocol.columnar_jit import copy_bytes, inlined, kernel
 
 # Columns of the table that `encode_records` fills, one row per batch.
 OUT_PARTITION, OUT_START, OUT_END, OUT_COUNT, OUT_BASE_TIMESTAMP, OUT_MAX_TIMESTAMP = range(6)
@@ -22,7 +22,7 @@ HEADER_OVERHEAD_BYTES = 10
 
 
 @inlined
-def murmur2(data: Any, start: int, size: int) -> int:
+def murmur2(data: Any, start: int, size: int) -> Any:
     """Austin Appleby's MurmurHash2 with the seed that Kafka's Java client uses."""
     multiplier = np.uint32(0x5BD1E995)
     hashed = np.uint32(0x9747B28C) ^ np.uint32(size)
@@ -121,8 +121,7 @@ def _write_varint(out: Any, position: int, value: int) -> int:
 
 @inlined
 def _copy(source: Any, start: int, size: int, target: Any, at: int) -> int:
-    for index in range(size):
-        target[at + index] = source[start + index]
+    copy_bytes(target, at, source, start, size)
     return at + size
 
 
