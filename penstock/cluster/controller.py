@@ -1,50 +1,225 @@
 """The controller's decision core: (state, event) → (next state, store writes, image delta, answer).
 
-Pure and deterministic.
-The state is immutable and nothing counts until the writes are in the store: a driver that cannot write keeps the old.
+Pure and deterministic: no I/O, no clock, no randomness, everything sorted. The state is immutable and nothing counts
+until the writes are in the store: a driver that cannot write keeps the old state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 
-from penstock.cluster.events import DecisionOutput, Event
+from penstock.cluster import znodes
+from penstock.cluster.changes import (
+    Changes,
+    ControllerPolicy,
+    ControllerState,
+    Decision,
+    TopicDeletion,
+    unled,
+)
+from penstock.cluster.elections import (
+    elect_leaders,
+    elect_offline_partitions,
+    first_registration,
+    leave_isr,
+    rebalance_leaders,
+)
+from penstock.cluster.events import (
+    AlterPartitions,
+    AlterReassignments,
+    BrokersChanged,
+    ConfigsChanged,
+    ControlledShutdown,
+    ControlledShutdownAnswer,
+    DeletionsRequested,
+    ElectLeaders,
+    Event,
+    ImageAcknowledged,
+    ImbalanceCheck,
+    ReplicasFailed,
+    TopicPartition,
+    TopicsChanged,
+)
 from penstock.cluster.image import MetadataImage
+from penstock.cluster.isr import alter_partitions
+from penstock.cluster.reassignment import alter_reassignments, finish_if_complete
+from penstock.cluster.state_machines import ReplicaStatus, check_replica_move, deletion_status
+from penstock.protocol.errors import ErrorCode
+
+__all__ = [
+    "ControllerPolicy",
+    "ControllerState",
+    "Decision",
+    "TopicDeletion",
+    "decide",
+    "initial_state",
+    "settle",
+]
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerPolicy:
-    """The settings that decisions depend on."""
-
-    unclean_leader_election: bool = False
-    leader_imbalance_percent: int = 10
-    delete_topic_enable: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class TopicDeletion:
-    """A topic that left the image at `version` and waits for these brokers to say that they dropped their replicas."""
-
-    version: int
-    waiting_for: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
-class ControllerState:
-    image: MetadataImage
-    policy: ControllerPolicy = ControllerPolicy()
-    topic_versions: Mapping[str, int] = field(default_factory=dict)
-    """Version of each `/brokers/topics/T` node."""
-    deletions: Mapping[str, TopicDeletion] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    state: ControllerState
-    output: DecisionOutput
+def initial_state(
+    cluster_id: str, controller_id: int, controller_epoch: int, policy: ControllerPolicy | None = None
+) -> ControllerState:
+    """What a controller knows on its first day: nothing. Version 0, so that the first delta is 1."""
+    image = MetadataImage(cluster_id, controller_id, controller_epoch, version=0)
+    return ControllerState(image, policy or ControllerPolicy())
 
 
 def decide(state: ControllerState, event: Event) -> Decision:
     """What to write, what to tell the brokers and what to answer because of `event`."""
-    raise NotImplementedError(type(event).__name__)
+    changes = Changes(state)
+    match event:
+        case BrokersChanged():
+            return _brokers_changed(changes, event)
+        case TopicsChanged():
+            return _topics_changed(changes, event)
+        case DeletionsRequested():
+            return _deletions_requested(changes, event)
+        case ConfigsChanged():
+            return _configs_changed(changes, event)
+        case AlterPartitions():
+            return alter_partitions(changes, event)
+        case ElectLeaders():
+            return elect_leaders(changes, event)
+        case AlterReassignments():
+            return alter_reassignments(changes, event)
+        case ControlledShutdown():
+            return _controlled_shutdown(changes, event)
+        case ReplicasFailed():
+            return _replicas_failed(changes, event)
+        case ImageAcknowledged():
+            return _image_acknowledged(changes, event)
+        case ImbalanceCheck():
+            return rebalance_leaders(changes)
+
+
+def settle(state: ControllerState) -> Decision:
+    """After a failover, with everything loaded: what the last controller left undone (dead leaders, elections,
+    finished reassignments) is done now."""
+    changes = Changes(state)
+    known = set(changes.brokers)
+    for where, partition in list(changes.partitions()):
+        gone = (set(partition.isr) | {partition.leader}) - known - {-1}
+        if gone:
+            leave_isr(changes, where, gone)
+    elect_offline_partitions(changes)
+    for where, _ in list(changes.partitions()):
+        finish_if_complete(changes, where)
+    return changes.finish()
+
+
+def _brokers_changed(changes: Changes, event: BrokersChanged) -> Decision:
+    before = changes.image.brokers
+    gone = {i for i, b in before.items() if i not in event.brokers or event.brokers[i].epoch != b.epoch}
+    arrived = {i for i, b in event.brokers.items() if i not in before or before[i].epoch != b.epoch}
+    # First the dead leave, also those that are back already: what they held in memory is lost.
+    for broker_id in gone:
+        del changes.brokers[broker_id]
+    if gone:
+        for where, partition in list(changes.partitions()):
+            if gone & ({partition.leader} | set(partition.isr)):
+                leave_isr(changes, where, gone)
+    for broker_id, broker in event.brokers.items():
+        known = before.get(broker_id)
+        leaving = known is not None and known.epoch == broker.epoch and known.shutting_down
+        changes.brokers[broker_id] = replace(broker, shutting_down=leaving)
+    if arrived:
+        for where, partition in list(changes.partitions()):
+            if arrived & set(partition.offline):
+                healed = tuple(r for r in partition.offline if r not in arrived)
+                changes.put(where, replace(partition, offline=healed))
+        elect_offline_partitions(changes)
+    return changes.finish()
+
+
+def _topics_changed(changes: Changes, event: TopicsChanged) -> Decision:
+    for name, record in sorted(event.topics.items()):
+        if name in changes.deletions:
+            continue
+        known = changes.topic(name)
+        if known is None:
+            changes.add_topic(name, record.topic_id, record.version)
+            if event.configs.get(name):
+                changes.configs[("topic", name)] = event.configs[name]
+        else:
+            changes.topic_versions[name] = record.version
+        for index, assignment in sorted(record.assignments.items()):
+            if known is None or index not in known.partitions:
+                changes.put((name, index), first_registration(changes, unled(assignment)))
+    return changes.finish()
+
+
+def _deletions_requested(changes: Changes, event: DeletionsRequested) -> Decision:
+    for name in sorted(set(event.topics) - changes.deletions.keys()):
+        topic = changes.image.topics.get(name)
+        if topic is None or not changes.policy.delete_topic_enable:
+            changes.removed_trees.append(znodes.deletion_path(name))
+            continue
+        holders = frozenset(r for p in topic.partitions.values() for r in p.replicas)
+        changes.remove_topic(name)
+        for broker_id in sorted(holders):
+            check_replica_move(
+                (name, broker_id), ReplicaStatus.OFFLINE, deletion_status(True, changes.is_live(broker_id))
+            )
+        changes.deletions[name] = TopicDeletion(changes.next_version, holders)
+    return changes.finish()
+
+
+def _image_acknowledged(changes: Changes, event: ImageAcknowledged) -> Decision:
+    """A broker that applied the image without a topic has dropped its replicas; after the last one the nodes go."""
+    broker = changes.brokers.get(event.broker_id)
+    if broker is None or broker.epoch != event.broker_epoch:
+        return changes.finish()
+    for name, deletion in sorted(changes.deletions.items()):
+        if event.broker_id not in deletion.waiting_for or event.version < deletion.version:
+            continue
+        check_replica_move((name, event.broker_id), ReplicaStatus.DELETION_STARTED, ReplicaStatus.DELETION_SUCCESSFUL)
+        waiting = deletion.waiting_for - {event.broker_id}
+        if waiting:
+            changes.deletions[name] = replace(deletion, waiting_for=waiting)
+        else:
+            del changes.deletions[name]
+            changes.removed_trees += [
+                znodes.topic_path(name),
+                znodes.config_path(("topic", name)),
+                znodes.deletion_path(name),
+            ]
+    return changes.finish()
+
+
+def _configs_changed(changes: Changes, event: ConfigsChanged) -> Decision:
+    changes.configs.update(sorted(event.configs.items()))
+    # unclean.leader.election.enable may have been switched on for partitions that wait for a leader.
+    everywhere = any(kind == "broker" for kind, _ in event.configs)
+    topics = [name for kind, name in event.configs if kind == "topic" and changes.topic(name) is not None]
+    if everywhere or topics:
+        elect_offline_partitions(changes, None if everywhere else topics)
+    return changes.finish()
+
+
+def _controlled_shutdown(changes: Changes, event: ControlledShutdown) -> Decision:
+    broker = changes.brokers.get(event.broker_id)
+    if broker is None or broker.epoch != event.broker_epoch:
+        return changes.finish(ControlledShutdownAnswer(ErrorCode.STALE_BROKER_EPOCH))
+    leaving = event.broker_id
+    changes.brokers[leaving] = replace(broker, shutting_down=True)
+    remaining: list[TopicPartition] = []
+    for where, partition in list(changes.partitions()):
+        if len(partition.replicas) == 1 or leaving not in {*partition.isr, partition.leader}:
+            continue
+        successors = [r for r in partition.isr if r != leaving and changes.can_serve(partition, r)]
+        if partition.leader == leaving and not successors:
+            remaining.append(where)  # it keeps leading until it is gone: better than nobody
+            continue
+        leave_isr(changes, where, {leaving})
+    return changes.finish(ControlledShutdownAnswer(ErrorCode.NONE, tuple(remaining)))
+
+
+def _replicas_failed(changes: Changes, event: ReplicasFailed) -> Decision:
+    for where in sorted(set(event.partitions)):
+        partition = changes.partition(*where)
+        if partition is None or event.broker_id not in partition.replicas or event.broker_id in partition.offline:
+            continue
+        changes.put(where, replace(partition, offline=(*partition.offline, event.broker_id)))
+        leave_isr(changes, where, {event.broker_id})
+    return changes.finish()

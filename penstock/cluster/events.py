@@ -204,8 +204,11 @@ class StoreWrite:
 
 @dataclass(frozen=True, slots=True)
 class DecisionOutput:
-    """First all `writes` are made; when (and only when) they are, `delta` goes out and `answer` is given."""
+    """First all `writes` are made, then the trees of `removals` deleted, each step under the check of the controller
+    epoch; when (and only when) that is done, `delta` goes out and `answer` is given."""
 
     writes: tuple[StoreWrite, ...]
+    removals: tuple[str, ...]
+    """Nodes to delete with everything below them, in this order."""
     delta: ImageDelta | None
     answer: Answer = None
