@@ -54,6 +54,8 @@ class Write:
     on_failed: Callable[[ErrorCode], None] | None = None
     marker: Marker | None = None
     """End this transaction here, instead of appending records."""
+    after_commit: bool = False
+    """Without records: answer only when all that the command may have seen is committed."""
 
 
 class StateMachine(Protocol):
@@ -312,6 +314,9 @@ class CoordinatorRuntime(Generic[M]):
             done(ErrorCode.UNKNOWN_SERVER_ERROR, None)
             return
         if not write.records and write.marker is None:
+            if write.after_commit and self.log.committed_offset(shard.partition) <= shard.last_appended_offset:
+                self._park(shard, shard.last_appended_offset, write, done)
+                return
             if write.on_committed is not None:
                 write.on_committed()
             done(ErrorCode.NONE, write.response)

@@ -80,7 +80,7 @@ async def verify(
 
 
 def translate(error: ErrorCode, ability: ClientAbility) -> ErrorCode:
-    """The coordinator's word in the producer's language (SEMANTICS of Produce: retriable without a metadata refresh)."""
+    """The coordinator's word in the producer's language: retriable without a refresh of metadata."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and not ability.knows_abortable:
