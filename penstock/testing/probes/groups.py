@@ -188,7 +188,9 @@ def _groups(session: Session) -> Any:
     commit(session, group, topic)
     describe = messages.api("describe_groups")
     answer = session.call("describe_groups", 5, describe.Request(groups=[group, "unknown-group"]))
-    described = [(g.error_code, g.group_state, g.protocol_type, len(g.members)) for g in answer.groups]
+    described = sorted(
+        (g.group_id == group, g.error_code, g.group_state, g.protocol_type, len(g.members)) for g in answer.groups
+    )
     listing = messages.api("list_groups")
     listed = session.call("list_groups", 5, listing.Request(states_filter=[], types_filter=[]))
     found = [(g.protocol_type, g.group_state, g.group_type) for g in listed.groups if g.group_id == group]

@@ -134,7 +134,22 @@ class Session:
         if answer.topics[0].error_code:
             raise AssertionError(f"cannot create a topic: {answer}")
         self.wait_for_leaders(name, partitions)
+        self._wait_until_served(name, partitions)
         return name
+
+    def _wait_until_served(self, name: str, partitions: int) -> None:
+        """Metadata may name a leader that has not opened its log yet."""
+        api = messages.api("list_offsets")
+        rows = [api.request_struct("ListOffsetsPartition")(partition_index=n, timestamp=-1) for n in range(partitions)]
+        wanted = api.request_struct("ListOffsetsTopic")(name=name, partitions=rows)
+        request = api.Request(replica_id=-1, topics=[wanted])
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            answer = self.call("list_offsets", 7, request)
+            if not any(p.error_code for p in answer.topics[0].partitions):
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"{name} is not served after 10 s")
 
     def wait_for_leaders(self, name: str, partitions: int) -> Any:
         metadata = messages.api("metadata")

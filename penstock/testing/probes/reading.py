@@ -46,8 +46,9 @@ def summary(answer: Any) -> Any:
 
 def filled(session: Session, batches: int = 3) -> str:
     topic = session.topic()
-    for _ in range(batches):
-        produce(session, topic, bytes(batch(2)))
+    now = int(time.time() * 1000)
+    for number in range(batches):
+        produce(session, topic, bytes(batch(2, timestamp=now + number)))
     return topic
 
 
