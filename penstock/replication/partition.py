@@ -390,6 +390,13 @@ class Partition:
             return False
         return error not in _WAIT_FOR_METADATA
 
+    # -- follower --------------------------------------------------------------------------------------------------
+
+    def follower_advanced(self) -> None:
+        """The log or its high watermark changed by replication: consumers may read from here too (KIP-392)."""
+        if self.fetch_waits:
+            self._wake_fetches()
+
     # -- leader: delete records ----------------------------------------------------------------------------------
 
     def delete_records(self, before_offset: int) -> tuple[int, int]:
@@ -470,7 +477,7 @@ class Partition:
         for wait, (fetch_offset, bound) in list(self.fetch_waits.items()):
             if wait.done:
                 continue
-            out_of_range = fetch_offset < self.log.log_start_offset
+            out_of_range = not self.log.log_start_offset <= fetch_offset <= self.log.log_end_offset
             if out_of_range or (self.read_bound(bound) > fetch_offset and (wait.min_bytes <= 1 or wait.enough())):
                 wait.finish()
 
