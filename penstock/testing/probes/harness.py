@@ -72,7 +72,7 @@ class Session:
 
     def connection(self) -> socket.socket:
         if self._socket is None:
-            self._socket = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+            self._socket = socket.create_connection(("127.0.0.1", self.port), timeout=4)
         return self._socket
 
     def close(self) -> None:
@@ -165,14 +165,14 @@ class Session:
     def topic_id(self, name: str) -> uuid.UUID:
         metadata = messages.api("metadata")
         request = metadata.Request(topics=[metadata.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
-        return self.call("metadata", 12, request).topics[0].topic_id  # type: ignore[no-any-return]
+        return self.call("metadata", 12, request).topics[0].topic_id
 
     @contextlib.contextmanager
     def silence(self, seconds: float = 0.5) -> Iterator[None]:
         """Within: a read that brings nothing for so long raises TimeoutError."""
         self.connection().settimeout(seconds)
         yield
-        self.connection().settimeout(10)
+        self.connection().settimeout(4)
 
 
 def plain(value: Any, keep: tuple[str, ...] = ()) -> Any:

@@ -29,7 +29,7 @@ def reseal(data: bytearray) -> bytearray:
 
 
 def produce(
-    session: Session, topic: str, data: bytes | None, version: int = 9, acks: int = -1, partition: int = 0
+    session: Session, topic: str, data: bytes | bytearray | None, version: int = 9, acks: int = -1, partition: int = 0
 ) -> Any:
     api = messages.api("produce").load_all_versions()
     row = api.PartitionProduceData(index=partition, records=data)
