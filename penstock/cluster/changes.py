@@ -203,13 +203,14 @@ class Changes:
 
     def _writes(self, final: Mapping[TopicPartition, PartitionRegistration]) -> tuple[StoreWrite, ...]:
         operations: dict[str, list[Operation]] = {}
+        broker_epochs = {broker_id: broker.epoch for broker_id, broker in self.brokers.items()}
         for name in sorted(self._rewritten):
             operations.setdefault(name, []).append(self._topic_write(name, final))
         for (name, index), partition in final.items():
             if name in self.removed_topics or partition.partition_epoch < 0:
                 continue
             before = self.image.partition(name, index)
-            data = znodes.encode_state(partition, self.image.controller_epoch)
+            data = znodes.encode_state(partition, self.image.controller_epoch, broker_epochs)
             path = znodes.state_path(name, index)
             steps = operations.setdefault(name, [])
             if before is None or before.partition_epoch < 0:

@@ -6,6 +6,7 @@ until the writes are in the store: a driver that cannot write keeps the old stat
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock.cluster import znodes
@@ -93,13 +94,16 @@ def decide(state: ControllerState, event: Event) -> Decision:
             return rebalance_leaders(changes)
 
 
-def settle(state: ControllerState) -> Decision:
+def settle(state: ControllerState, bounced: Mapping[TopicPartition, frozenset[int]] | None = None) -> Decision:
     """After a failover, with everything loaded: what the last controller left undone (dead leaders, elections,
-    finished reassignments) is done now."""
+    finished reassignments) is done now. `bounced` names ISR members that live, but not in the life they were recorded
+    in: they must prove again that they are in sync."""
     changes = Changes(state)
     known = set(changes.brokers)
     for where, partition in list(changes.partitions()):
         gone = (set(partition.isr) | {partition.leader}) - known - {-1}
+        if bounced and len(partition.replicas) > 1:  # a lone replica has nobody to disagree with
+            gone |= bounced.get(where, frozenset())
         if gone:
             leave_isr(changes, where, gone)
     elect_offline_partitions(changes)

@@ -168,7 +168,11 @@ def decode_topic(topic: str, data: bytes, version: int) -> TopicRecord:
     return TopicRecord(topic_id, dict(sorted(assignments.items())), version)
 
 
-def encode_state(partition: PartitionRegistration, controller_epoch: int) -> bytes:
+def encode_state(
+    partition: PartitionRegistration, controller_epoch: int, broker_epochs: Mapping[int, int] | None = None
+) -> bytes:
+    """Kafka's content with one key more: the registrations under which the ISR members were in sync, so that a
+    controller which takes over later can tell a member that died and came back meanwhile."""
     body: dict[str, Any] = {
         "controller_epoch": controller_epoch,
         "leader": partition.leader,
@@ -178,6 +182,8 @@ def encode_state(partition: PartitionRegistration, controller_epoch: int) -> byt
     }
     if partition.recovering:
         body["leader_recovery_state"] = 1
+    if broker_epochs:
+        body["broker_epochs"] = {str(r): broker_epochs[r] for r in partition.isr if r in broker_epochs}
     return dump(body)
 
 
@@ -191,6 +197,7 @@ class PartitionState:
     recovering: bool
     controller_epoch: int
     version: int
+    broker_epochs: Mapping[int, int]
 
 
 def decode_state(path: str, data: bytes, version: int) -> PartitionState:
@@ -203,8 +210,9 @@ def decode_state(path: str, data: bytes, version: int) -> PartitionState:
             recovering=body.get("leader_recovery_state", 0) == 1,
             controller_epoch=int(body.get("controller_epoch", 0)),
             version=version,
+            broker_epochs={int(r): int(epoch) for r, epoch in (body.get("broker_epochs") or {}).items()},
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise MalformedNode(f"{path}: {error!r}") from error
 
 

@@ -1,0 +1,164 @@
+"""The controller's side of the image: one channel per broker that brings it to the newest image and keeps it there.
+
+A channel begins with the full image, goes on with deltas, and falls back to the full image after a lost connection,
+when the broker says that a delta does not fit, or when too many deltas wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from penstock.client.connection import Connection
+from penstock.client.errors import ClientError
+from penstock.client.security import Security
+from penstock.cluster.image import BrokerRegistration, ImageDelta, MetadataImage
+from penstock.cluster.image_codec import (
+    FORMAT,
+    IMAGE_PUSH_KEY,
+    ImageFormatError,
+    ImagePush,
+    ImagePushAnswer,
+    decode_answer,
+    encode_push,
+)
+from penstock.protocol.errors import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+MAX_WAITING_DELTAS = 256
+RETRY_SECONDS = 0.2
+PUSH_TIMEOUT_SECONDS = 30.0
+
+
+class PushTransport(Protocol):
+    """Carries pushes to one broker."""
+
+    async def push(self, push: ImagePush) -> ImagePushAnswer: ...
+
+    def close(self) -> None: ...
+
+
+class LocalTransport:
+    """The controller's own broker: the push is a call."""
+
+    def __init__(self, receive: Callable[[ImagePush], Awaitable[ImagePushAnswer]]) -> None:
+        self._receive = receive
+
+    async def push(self, push: ImagePush) -> ImagePushAnswer:
+        return await self._receive(push)
+
+    def close(self) -> None:
+        pass
+
+
+class RemoteTransport:
+    """Another broker, over its inter-broker listener."""
+
+    def __init__(self, broker: BrokerRegistration, listener: str, security: Security | None = None) -> None:
+        self._broker = broker
+        self._listener = listener
+        self._security = security
+        self._connection: Connection | None = None
+
+    async def push(self, push: ImagePush) -> ImagePushAnswer:
+        connection = self._connection
+        if connection is None or connection.closed:
+            endpoint = self._broker.endpoints.get(self._listener)
+            if endpoint is None:
+                raise ClientError(f"broker {self._broker.broker_id} has no listener {self._listener}")
+            connection = self._connection = await Connection.open(
+                endpoint.host, endpoint.port, "penstock-controller", self._security
+            )
+        data = await connection.request_bytes(IMAGE_PUSH_KEY, FORMAT, encode_push(push), timeout_s=PUSH_TIMEOUT_SECONDS)
+        return decode_answer(data)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class BrokerChannel:
+    """Pushes to one registration of one broker. `acknowledged` is called with each version that it has applied."""
+
+    def __init__(
+        self,
+        broker: BrokerRegistration,
+        transport: PushTransport,
+        current_image: Callable[[], MetadataImage],
+        acknowledged: Callable[[BrokerRegistration, int], None],
+        refused: Callable[[BrokerRegistration, int], None],
+    ) -> None:
+        self.broker = broker
+        self._transport = transport
+        self._current_image = current_image
+        self._acknowledged = acknowledged
+        self._refused = refused
+        self._waiting: deque[ImageDelta] = deque()
+        self._needs_full = True
+        self._wake = asyncio.Event()
+        self._wake.set()
+        self._task = asyncio.ensure_future(self._run())
+
+    def offer(self, delta: ImageDelta) -> None:
+        if not self._needs_full:
+            self._waiting.append(delta)
+            if len(self._waiting) > MAX_WAITING_DELTAS:
+                self._start_over()
+        self._wake.set()
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._transport.close()
+
+    def _start_over(self) -> None:
+        self._needs_full = True
+        self._waiting.clear()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._needs_full or self._waiting:
+                try:
+                    if not await self._push_next():
+                        return
+                except (OSError, ClientError, ImageFormatError, TimeoutError) as error:
+                    logger.info("broker %d does not take the image yet: %s", self.broker.broker_id, error)
+                    self._start_over()
+                    await asyncio.sleep(RETRY_SECONDS)
+
+    async def _push_next(self) -> bool:
+        """Send the full image or the oldest delta. False: this channel is of no use any more."""
+        if self._needs_full:
+            # From here on deltas queue up behind the full image that is being sent.
+            self._needs_full = False
+            self._waiting.clear()
+            push = self._envelope(full=self._current_image())
+        else:
+            push = self._envelope(delta=self._waiting.popleft())
+        answer = await self._transport.push(push)
+        if answer.error_code != ErrorCode.NONE:
+            self._refused(self.broker, answer.error_code)
+            if answer.error_code == ErrorCode.STALE_BROKER_EPOCH:
+                # A broker that has registered but does not know it yet, or a life that is over: the watch tells.
+                self._start_over()
+                await asyncio.sleep(RETRY_SECONDS)
+                return True
+            return False
+        if answer.needs_full:
+            self._start_over()
+        else:
+            self._acknowledged(self.broker, answer.version)
+        return True
+
+    def _envelope(self, full: MetadataImage | None = None, delta: ImageDelta | None = None) -> ImagePush:
+        image = full or self._current_image()
+        return ImagePush(
+            image.cluster_id, image.controller_id, image.controller_epoch, self.broker.epoch, full=full, delta=delta
+        )

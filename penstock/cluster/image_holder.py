@@ -1,0 +1,87 @@
+"""The broker's side of the image: takes what the controller pushes, refuses what is stale, tells whoever reacts.
+
+Publishers run one after the other in the order in which they subscribed, and the controller gets its acknowledgement
+only when all of them are done: an acknowledged image is an applied one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from penstock.cluster.image import ImageDelta, MetadataImage, delta_between
+from penstock.cluster.image_codec import ImagePush, ImagePushAnswer
+from penstock.protocol.errors import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+Publisher = Callable[[ImageDelta, MetadataImage], Awaitable[None] | None]
+
+
+class ImageHolder:
+    def __init__(self, cluster_id: str = "") -> None:
+        self.image = MetadataImage(cluster_id=cluster_id)
+        self.broker_epoch = -1
+        """Epoch of this broker's current registration; pushes that mean another one are refused."""
+        self._publishers: list[Publisher] = []
+        self._applying = asyncio.Lock()
+        self._changed: asyncio.Future[None] | None = None
+
+    def subscribe(self, publisher: Publisher) -> None:
+        self._publishers.append(publisher)
+
+    async def receive(self, push: ImagePush) -> ImagePushAnswer:
+        """Apply a full image or a delta, or say why not and where this broker stands."""
+        async with self._applying:
+            code, needs_full = await self._take(push)
+        return ImagePushAnswer(code, self.image.controller_epoch, self.image.version, needs_full)
+
+    async def _take(self, push: ImagePush) -> tuple[int, bool]:
+        image = self.image
+        if image.cluster_id and push.cluster_id != image.cluster_id:
+            return ErrorCode.INCONSISTENT_CLUSTER_ID, False
+        if push.controller_epoch < image.controller_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH, False
+        if push.broker_epoch != self.broker_epoch:
+            return ErrorCode.STALE_BROKER_EPOCH, False
+        if push.full is not None:
+            if image.is_behind(push.full.controller_epoch, push.full.version):
+                await self._publish(delta_between(image, push.full), push.full)
+            return ErrorCode.NONE, False
+        delta = push.delta
+        if delta is None or delta.controller_epoch != image.controller_epoch or delta.base_version > image.version:
+            return ErrorCode.NONE, True
+        if delta.version > image.version:
+            if delta.base_version != image.version:
+                return ErrorCode.NONE, True
+            await self._publish(delta, image.apply(delta))
+        return ErrorCode.NONE, False
+
+    async def _publish(self, delta: ImageDelta, image: MetadataImage) -> None:
+        self.image = image
+        for publisher in self._publishers:
+            try:
+                waiting = publisher(delta, image)
+                if waiting is not None:
+                    await waiting
+            except Exception:
+                # One room's bug must not keep the others from learning who leads.
+                logger.exception("a part of this broker failed to take in image version %d", image.version)
+        changed, self._changed = self._changed, None
+        if changed is not None and not changed.done():
+            changed.set_result(None)
+
+    async def wait_until(self, condition: Callable[[MetadataImage], bool], timeout_s: float) -> bool:
+        """True as soon as the image satisfies the condition, False when time is up."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while not condition(self.image):
+            if self._changed is None or self._changed.done():
+                self._changed = loop.create_future()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await asyncio.shield(self._changed)
+            except TimeoutError:
+                return condition(self.image)
+        return True
