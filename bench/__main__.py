@@ -1,4 +1,4 @@
-"""`python -m bench [section …] [--rounds N] [--seconds S]`: run, print, and keep the last table in docs/BENCHMARKS.md."""
+"""`python -m bench [section …] [--rounds N] [--seconds S]`: run, print, keep the last table in docs/BENCHMARKS.md."""
 
 from __future__ import annotations
 
