@@ -278,7 +278,7 @@ def history_rows(rounds: int, seconds: float) -> list[Row]:
 
 
 def grow_history(folder: Path, total_bytes: int) -> None:
-    """Give every partition of `wide` a sealed sparse segment (old data that nobody reads) before an empty active one."""
+    """Give every partition of `wide` a sealed sparse segment (old data that nobody reads) before the active one."""
     active = sorted(folder.rglob("wide-*/00000000000000000000.log"))
     for path in active:
         (path.parent / "00000000000001000000.log").touch()
