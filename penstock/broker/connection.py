@@ -1,7 +1,357 @@
-"""One client's connection: raw non-blocking socket, frames in, answers out in order."""
+"""One client's connection: a raw non-blocking socket, frames in, answers out in the order of the requests.
+
+What may not live here: knowledge of any API. Frames go to the dispatcher; a request that cannot be answered at once
+leaves a `Slot` in the queue, and later answers wait behind it. A view into the receive buffer is valid only during
+`dispatch`: whoever parks a request copies what it needs.
+"""
 
 from __future__ import annotations
 
+import logging
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.outbox import BLOCKED, COLD, DRAINED, FileGone, Outbox
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from penstock.broker.dispatch import Dispatcher
+    from penstock.broker.listener import Listener
+
+logger = logging.getLogger(__name__)
+
+FIRST_BUFFER_BYTES = 16 * 1024
+READ_AHEAD_BYTES = 1024 * 1024  # the most that one read takes beyond the frame it is filling
+FRAMES_PER_WAKEUP = 256  # one connection's burst must not starve the others
+PARKED_LIMIT = 4096  # requests of one connection that wait for their acknowledgement
+GROW_AT_ONCE_BYTES = 4 * 1024 * 1024  # larger frames get memory only as their bytes arrive
+
+_SIZE = Struct(">i").unpack_from
+
+
+class Slot:
+    """The place of one answer in its connection's order. `parts`: None while open, then buffers and file regions."""
+
+    __slots__ = ("parts", "started", "stats")
+
+    def __init__(self) -> None:
+        self.parts: Any = None
+        self.started = 0.0
+        self.stats: Any = None
+
+
+def _local_address(sock: socket.socket) -> tuple[str, int]:
+    host, port = sock.getsockname()[:2]
+    return host.removeprefix("::ffff:"), port
+
 
 class Connection:
-    """Filled in next: reading, framing, ordered answers, sendfile."""
+    __slots__ = (
+        "__weakref__",
+        "blocked",
+        "buffer",
+        "busy",
+        "claimed_bytes",
+        "client_host",
+        "close_when_drained",
+        "closed",
+        "dirty",
+        "dispatcher",
+        "end",
+        "fd",
+        "last_active",
+        "listener",
+        "local_address",
+        "loop",
+        "on_close",
+        "outbox",
+        "principal",
+        "reading",
+        "sasl",
+        "slots",
+        "sock",
+        "start",
+        "view",
+        "warming",
+    )
+
+    def __init__(self, sock: socket.socket, client_host: str, listener: Listener, dispatcher: Dispatcher) -> None:
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.client_host = client_host
+        self.local_address = _local_address(sock)
+        self.listener = listener
+        self.dispatcher = dispatcher
+        self.loop: asyncio.AbstractEventLoop = dispatcher.loop
+        self.principal = "User:ANONYMOUS"
+        self.sasl: Any = None  # state of an authentication under way, owned by the security room
+        self.buffer = bytearray(FIRST_BUFFER_BYTES)
+        self.view = memoryview(self.buffer)
+        self.start = 0
+        self.end = 0
+        self.claimed_bytes = 0
+        self.slots: deque[Slot] = deque()
+        self.outbox = self._new_outbox(sock)
+        self.last_active = dispatcher.coarse_time
+        self.busy = False  # a request is in work that later ones must not overtake
+        self.blocked = False  # the client does not take what we send
+        self.warming = False  # a thread reads a cold region
+        self.dirty = False  # has answers to send at the end of this wake-up
+        self.reading = False
+        self.closed = False
+        self.on_close: Callable[[], None] | None = None  # whoever parked our request forgets it
+        self.close_when_drained = False
+
+    def _new_outbox(self, sock: socket.socket) -> Outbox:
+        return Outbox(sock)
+
+    # Reading ---------------------------------------------------------------------------------------------------
+
+    def start_reading(self) -> None:
+        if not self.reading and not self.closed:
+            self.reading = True
+            self.loop.add_reader(self.fd, self.on_readable)
+
+    def stop_reading(self) -> None:
+        if self.reading:
+            self.reading = False
+            self.loop.remove_reader(self.fd)
+
+    def receive(self) -> int:
+        """Bytes read into the buffer; -1: nothing there now, 0: the client is gone."""
+        try:
+            return self.sock.recv_into(self.view[self.end :])
+        except (BlockingIOError, InterruptedError):
+            return -1
+
+    def on_readable(self) -> None:
+        if (self.busy or self.blocked) and self.end > self.start:
+            self.stop_reading()  # its request is in work and the next one is here already: let TCP hold the rest
+            return
+        if self.end == len(self.buffer) and not self.make_room():
+            return
+        try:
+            count = self.receive()
+        except (OSError, ssl.SSLError):
+            count = 0
+        if count <= 0:
+            if count == 0:
+                self.close()
+            return
+        self.end += count
+        self.last_active = self.dispatcher.wake_up()
+        if not self.busy and not self.blocked:
+            self.handle_frames()
+
+    def handle_frames(self) -> None:
+        """Hand every complete frame of the buffer to the dispatcher, until one must be waited for."""
+        if self.busy or self.blocked or self.closed:
+            return
+        dispatcher = self.dispatcher
+        max_bytes = dispatcher.max_request_bytes
+        budget = FRAMES_PER_WAKEUP
+        buffer = self.buffer
+        start, end = self.start, self.end
+        try:
+            while end - start >= 4:
+                (size,) = _SIZE(buffer, start)
+                if size < 0 or size > max_bytes:
+                    logger.info("closing client=%s: frame of %d bytes", self.client_host, size)
+                    self.close()
+                    return
+                frame_end = start + 4 + size
+                if frame_end > end:
+                    break
+                if budget == 0 or len(self.slots) > PARKED_LIMIT:
+                    self.start = start
+                    if budget == 0:
+                        self.loop.call_soon(self.handle_frames)
+                    else:
+                        self.stop_reading()
+                    return
+                budget -= 1
+                self.start = frame_end
+                dispatcher.dispatch(self, start + 4, frame_end)
+                start = frame_end
+                if self.busy or self.closed:
+                    break
+        except Exception:
+            logger.exception("closing client=%s: a request could not be handled", self.client_host)
+            self.close()
+            return
+        if start == end:
+            self.start = self.end = 0
+            if self.claimed_bytes:
+                self.release_claim()
+
+    def make_room(self) -> bool:
+        """The buffer is full: move the open frame to its front, in a larger buffer if it needs one."""
+        start, end = self.start, self.end
+        held = end - start
+        frame_bytes = 4 + _SIZE(self.buffer, start)[0] if held >= 4 else 4
+        capacity = len(self.buffer)
+        if frame_bytes > FIRST_BUFFER_BYTES and frame_bytes > self.claimed_bytes:
+            if not self.dispatcher.memory.claim(self, frame_bytes - self.claimed_bytes):
+                self.stop_reading()  # resumed when others have released theirs
+                return False
+            self.claimed_bytes = frame_bytes
+        if frame_bytes > capacity:
+            wanted = frame_bytes if frame_bytes <= GROW_AT_ONCE_BYTES else min(frame_bytes, max(2 * capacity, 2 * held))
+            capacity = max(wanted, min(2 * capacity, READ_AHEAD_BYTES))
+        elif start == 0:
+            capacity = max(2 * capacity, frame_bytes)
+        elif capacity < READ_AHEAD_BYTES:
+            capacity *= 2
+        buffer = bytearray(capacity)
+        buffer[:held] = self.view[start:end]
+        self.buffer = buffer
+        self.view = memoryview(buffer)
+        self.start = 0
+        self.end = held
+        return True
+
+    def release_claim(self) -> None:
+        self.dispatcher.memory.release(self.claimed_bytes)
+        self.claimed_bytes = 0
+        if len(self.buffer) > 2 * READ_AHEAD_BYTES:
+            self.shrink()
+
+    def shrink(self) -> None:
+        """Give a large buffer back; only while nothing is in it."""
+        if self.start == self.end and len(self.buffer) > FIRST_BUFFER_BYTES:
+            self.buffer = bytearray(FIRST_BUFFER_BYTES)
+            self.view = memoryview(self.buffer)
+            self.start = self.end = 0
+
+    def resume(self) -> None:
+        """Go on with what was read meanwhile, then read on."""
+        if self.closed or self.busy or self.blocked:
+            return
+        if self.end > self.start:
+            self.handle_frames()
+        if not self.busy and not self.blocked:
+            self.start_reading()
+
+    # Answering -------------------------------------------------------------------------------------------------
+
+    def mark_dirty(self) -> None:
+        if not self.dirty:
+            self.dirty = True
+            self.dispatcher.dirty_connections.append(self)
+            self.dispatcher.schedule_flush()
+
+    def finish(self, slot: Slot, parts: Any) -> None:
+        """Answer a request that was waited for, and go on with the client's next one."""
+        slot.parts = parts
+        self.mark_dirty()
+        if self.busy:
+            self.busy = False
+            if not self.closed:
+                self.loop.call_soon(self.resume)
+
+    def mute(self, seconds: float) -> None:
+        """A client over its quota: read nothing more from it for a while."""
+        self.busy = True
+        self.loop.call_later(seconds, self._unmute)
+
+    def _unmute(self) -> None:
+        self.busy = False
+        self.resume()
+
+    def flush(self, now: float) -> None:
+        """Queue the answers that are complete and in order, and send what the socket takes."""
+        self.dirty = False
+        if self.closed:
+            return
+        slots = self.slots
+        parts = self.outbox.parts
+        while slots:
+            slot = slots[0]
+            if slot.parts is None:
+                break
+            slots.popleft()
+            parts += slot.parts
+            stats = slot.stats
+            if stats is not None:
+                stats.observe(now - slot.started)
+        if parts and not self.warming:
+            self.send()
+        elif self.close_when_drained and not slots and not parts:
+            self.close()
+        if not self.reading and not self.busy and not self.blocked and len(slots) < PARKED_LIMIT:
+            self.resume()
+
+    def send(self) -> None:
+        if self.closed:
+            return
+        outbox = self.outbox
+        sent_before = outbox.sent_bytes
+        try:
+            status = outbox.flush()
+        except (OSError, FileGone) as error:
+            logger.debug("closing client=%s: %s", self.client_host, error)
+            self.close()
+            return
+        self.dispatcher.sent_bytes += outbox.sent_bytes - sent_before
+        if status == DRAINED:
+            if self.blocked:
+                self.blocked = False
+                self.loop.remove_writer(self.fd)
+                self.last_active = self.dispatcher.coarse_time
+                self.resume()
+            if self.close_when_drained and not self.slots:
+                self.close()
+        elif status == BLOCKED:
+            self.last_active = self.dispatcher.coarse_time if outbox.sent_bytes > sent_before else self.last_active
+            if not self.blocked:
+                self.blocked = True
+                self.loop.add_writer(self.fd, self.send)
+        elif status == COLD:
+            if self.blocked:
+                self.loop.remove_writer(self.fd)
+            self.blocked = True
+            self.warming = True
+            self.dispatcher.warm(self, outbox.cold_region)
+
+    def warmed(self) -> None:
+        self.warming = False
+        self.blocked = False
+        self.send()
+        if not self.blocked and not self.closed:
+            self.resume()
+
+    # End -------------------------------------------------------------------------------------------------------
+
+    @property
+    def idle(self) -> bool:
+        return not self.slots and not self.outbox.parts and not self.busy
+
+    def close_gracefully(self) -> None:
+        """Answer what is in work, then close."""
+        self.stop_reading()
+        if self.idle:
+            self.close()
+        else:
+            self.close_when_drained = True
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self.stop_reading()
+        self.loop.remove_writer(self.fd)
+        if self.claimed_bytes:
+            self.dispatcher.memory.release(self.claimed_bytes)
+            self.claimed_bytes = 0
+        if self.on_close is not None:
+            self.on_close()
+            self.on_close = None
+        self.slots.clear()
+        self.outbox.parts.clear()
+        self.listener.connection_closed(self)
+        self.sock.close()

@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
 # First version with compact types and tagged fields, which the request header needs before any body is looked at.
 # 99: the API never became flexible. Kept here so that a start does not have to load kio's schemas.
-FIRST_FLEXIBLE_VERSION = {
-    **dict.fromkeys(range(52, 100), 0),
-    **{0: 9, 1: 12, 2: 6, 3: 9, 8: 8, 9: 6, 10: 3, 11: 6, 12: 4, 13: 4, 14: 4, 15: 5, 16: 3, 17: 99, 18: 3, 19: 5},
-    **{20: 4, 21: 2, 22: 2, 23: 4, 24: 3, 25: 3, 26: 3, 27: 1, 28: 3, 29: 2, 30: 2, 31: 2, 32: 4, 33: 2, 34: 2, 35: 2},
-    **{36: 2, 37: 2, 38: 2, 39: 2, 40: 2, 41: 2, 42: 2, 43: 2, 44: 1, 45: 0, 46: 0, 47: 99, 48: 1, 49: 1, 50: 0, 51: 0},
+# fmt: off
+FIRST_FLEXIBLE_VERSION = dict.fromkeys(range(52, 100), 0) | {
+    0: 9, 1: 12, 2: 6, 3: 9, 8: 8, 9: 6, 10: 3, 11: 6, 12: 4, 13: 4, 14: 4, 15: 5, 16: 3, 17: 99, 18: 3, 19: 5, 20: 4,
+    21: 2, 22: 2, 23: 4, 24: 3, 25: 3, 26: 3, 27: 1, 28: 3, 29: 2, 30: 2, 31: 2, 32: 4, 33: 2, 34: 2, 35: 2, 36: 2,
+    37: 2, 38: 2, 39: 2, 40: 2, 41: 2, 42: 2, 43: 2, 44: 1, 45: 0, 46: 0, 47: 99, 48: 1, 49: 1, 50: 0, 51: 0,
 }
+# fmt: on
 
 
 def _snake_case(name: str) -> str:
@@ -47,12 +48,19 @@ class ApiSpec:
     inter_broker_only: bool = False  # not advertised; refused on every listener but the inter-broker one
     advertised_min_version: int | None = None  # where clients' version checks need a lower bound than we accept
     first_flexible_version: int = -1
+    limited_by: tuple[str, int] | None = None  # (a boolean setting, the highest version while it is off)
 
     def __post_init__(self) -> None:
         if not self.kio_name:
             object.__setattr__(self, "kio_name", _snake_case(self.name))
         if self.first_flexible_version < 0:
             object.__setattr__(self, "first_flexible_version", FIRST_FLEXIBLE_VERSION.get(self.key, 0))
+
+    def highest_version(self, settings: Any) -> int:
+        """The highest version that a broker of these settings serves."""
+        if self.limited_by is None or settings[self.limited_by[0]]:
+            return self.max_version
+        return self.limited_by[1]
 
     @property
     def shown_min_version(self) -> int:

@@ -1,0 +1,67 @@
+"""DescribeLogDirs (key 35), versions 1–5: which replicas lie in which folder, and how full its disk is.
+
+v3: top-level error · v4: total and usable bytes of the volume · v5: whether the folder is cordoned (never here).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+API = ApiSpec(35, "DescribeLogDirs", 1, 5)
+
+
+async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+    from penstock.protocol import messages
+
+    api = messages.api("describe_log_dirs")
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    by_directory: dict[Path, dict[str, list[Any]]] = {path: {} for path in broker.log_manager.directories}
+    for log in broker.log_manager.logs():
+        if wanted is not None and (log.topic, log.partition) not in wanted:
+            continue
+        partition = broker.replicas.find(log.topic, log.partition)
+        lag = 0 if partition is None else max(partition.log.high_watermark - log.log_end_offset, 0)
+        row = api.DescribeLogDirsPartition(
+            partition_index=log.partition, partition_size=log.size_bytes(), offset_lag=lag, is_future_key=False
+        )
+        by_directory.setdefault(log.directory.parent, {}).setdefault(log.topic, []).append(row)
+    failed = set(broker.log_manager.failed_directories)
+    results = []
+    for path, topics in by_directory.items():
+        if path in failed:
+            results.append(
+                api.DescribeLogDirsResult(error_code=int(ErrorCode.KAFKA_STORAGE_ERROR), log_dir=str(path), topics=[])
+            )
+            continue
+        total, usable = _volume(path)
+        results.append(
+            api.DescribeLogDirsResult(
+                error_code=0,
+                log_dir=str(path),
+                topics=[
+                    api.DescribeLogDirsTopic(name=name, partitions=sorted(rows, key=lambda row: row.partition_index))
+                    for name, rows in sorted(topics.items())
+                ],
+                total_bytes=total,
+                usable_bytes=usable,
+            )
+        )
+    return api.Response(error_code=0, results=results)
+
+
+def _volume(path: Path) -> tuple[int, int]:
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return -1, -1
+    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize

@@ -1,0 +1,195 @@
+"""Fetch (key 1), versions 4–18: consumers and followers.
+
+Sessions (KIP-227), then per partition the checks and the region of replication/reads. Nothing there: parked until an
+append or the high watermark brings `min_bytes`, or `max_wait_ms` are over. Later requests of the connection wait, as
+in Kafka. v7: sessions · v11: racks · v12: flexible, diverging epochs · v13: topic ids · v15: replica state
+· v16: hints.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.api.spec import ApiSpec
+from penstock.broker.connection import Connection, Slot
+from penstock.broker.fetch_codec import FIRST_WITH_TOPIC_ID, FetchPartition, FetchRequest, encode_fetch, parse_fetch
+from penstock.broker.fetch_sessions import FetchContext, FetchSessionCache
+from penstock.broker.leader_hints import leader_hints
+from penstock.protocol.errors import ErrorCode
+from penstock.replication import reads
+from penstock.replication.partition import Bound
+from penstock.replication.reads import Fetched
+
+if TYPE_CHECKING:
+    from penstock.broker.dispatch import Dispatcher, Route
+
+API = ApiSpec(1, "Fetch", 4, 18)
+
+_HINTED = (int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH))
+_FIRST_READING_FOLLOWERS = 11
+
+Results = list[tuple[FetchPartition, Fetched]]
+
+
+def hot_handler(dispatcher: Dispatcher, route: Route) -> Any:
+    return FetchHandler(dispatcher, route).handle_frame
+
+
+class FetchHandler:
+    def __init__(self, dispatcher: Dispatcher, route: Route) -> None:
+        self.dispatcher = dispatcher
+        self.broker = dispatcher.broker
+        self.stats = dispatcher.stats
+        self.route = route
+        settings = self.broker.settings
+        self.max_bytes: int = settings["fetch.max.bytes"]
+        self.sessions = FetchSessionCache(settings["max.incremental.fetch.session.cache.slots"])
+        self.broker.fetch_sessions = self.sessions
+
+    def handle_frame(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
+        request = parse_fetch(connection.buffer, version, position, end)
+        context = self.sessions.context(request, self.dispatcher.now)
+        slot = self.dispatcher.new_slot(connection, self.route)
+        if context.error:
+            slot.parts = encode_fetch(version, correlation_id, context.error, 0, [])
+            self.route.stats.errors += 1
+            connection.mark_dirty()
+            return
+        results = self._read(request, context, update=True)
+        if self._answers_now(request, context, results):
+            self._answer(connection, slot, correlation_id, request, context, results)
+            connection.mark_dirty()
+        else:
+            self._park(connection, slot, correlation_id, request, context)
+
+    def _answers_now(self, request: FetchRequest, context: FetchContext, results: Results) -> bool:
+        if request.max_wait_ms <= 0 or not context.partitions:
+            return True
+        size = 0
+        for _, fetched in results:
+            if fetched.answers_at_once:
+                return True
+            size += fetched.size
+        return size >= min(request.min_bytes, self._limit_bytes(request))
+
+    def _limit_bytes(self, request: FetchRequest) -> int:
+        return request.max_bytes if request.replica_id >= 0 else min(request.max_bytes, self.max_bytes)
+
+    def _bound(self, request: FetchRequest) -> int:
+        if request.replica_id >= 0:
+            return Bound.LOG_END
+        return Bound.LAST_STABLE if request.isolation_level == 1 else Bound.HIGH_WATERMARK
+
+    def _read(self, request: FetchRequest, context: FetchContext, update: bool) -> Results:
+        remaining = self._limit_bytes(request)
+        bound = self._bound(request)
+        follower = request.replica_id >= 0
+        nothing_yet = True
+        results: Results = []
+        for asked in context.partitions:
+            found = self._find(request, asked)
+            if type(found) is Fetched:
+                results.append((asked, found))
+                continue
+            limit = asked.max_bytes if asked.max_bytes < remaining else remaining
+            if follower:
+                fetched = reads.follower_fetch(
+                    found,
+                    request.replica_id,
+                    request.replica_epoch,
+                    asked.offset,
+                    asked.log_start_offset,
+                    limit,
+                    at_least_one=nothing_yet,
+                    current_leader_epoch=asked.current_leader_epoch,
+                    last_fetched_epoch=asked.last_fetched_epoch,
+                    update=update,
+                )
+            else:
+                fetched = reads.fetch(
+                    found,
+                    asked.offset,
+                    limit,
+                    bound,
+                    at_least_one=nothing_yet,
+                    current_leader_epoch=asked.current_leader_epoch,
+                    last_fetched_epoch=asked.last_fetched_epoch,
+                    leader_only=request.version < _FIRST_READING_FOLLOWERS,
+                )
+            size = fetched.size
+            if size:
+                nothing_yet = False
+                remaining = remaining - size if size < remaining else 0
+            results.append((asked, fetched))
+        return results
+
+    def _find(self, request: FetchRequest, asked: FetchPartition) -> Any:
+        """The replica, or the error that stands for it."""
+        replicas = self.broker.replicas
+        if request.version >= FIRST_WITH_TOPIC_ID:
+            topic = replicas.image.topic_names_by_bytes.get(asked.name)
+            if topic is None:
+                return Fetched(int(ErrorCode.UNKNOWN_TOPIC_ID))
+        else:
+            topic = str(asked.name, "utf-8", "replace")
+        partition = replicas.partitions.get((topic, asked.index))
+        if partition is None:
+            return Fetched(replicas.hosting_error(topic, asked.index))
+        return partition
+
+    def _park(
+        self, connection: Connection, slot: Slot, correlation_id: int, request: FetchRequest, context: FetchContext
+    ) -> None:
+        bound = self._bound(request)
+        watched = [
+            (found, asked.offset, bound)
+            for asked in context.partitions
+            if type(found := self._find(request, asked)) is not Fetched
+        ]
+        connection.busy = True
+
+        def ready() -> None:
+            connection.on_close = None
+            if connection.closed:
+                return
+            results = self._read(request, context, update=False)
+            self._answer(connection, slot, correlation_id, request, context, results)
+            connection.finish(slot, slot.parts)
+
+        parking = self.broker.replicas.parking
+        wait = parking.until_readable(
+            watched, min(request.min_bytes, self._limit_bytes(request)), request.max_wait_ms, ready
+        )
+        if not wait.done:
+            connection.on_close = lambda: parking.cancel(wait)
+
+    def _answer(
+        self,
+        connection: Connection,
+        slot: Slot,
+        correlation_id: int,
+        request: FetchRequest,
+        context: FetchContext,
+        results: Results,
+    ) -> None:
+        leaders = None
+        for _, fetched in results:
+            if fetched.region is not None:
+                self.stats.fetched_bytes += fetched.region.length
+            if fetched.error:
+                self.route.stats.errors += 1
+                if fetched.error in _HINTED and leaders is None and request.version >= 16:
+                    leaders = self._hints(connection, request, results)
+        if context.session is not None:
+            changed = context.session.changed(results)
+            if context.incremental:
+                results = changed
+        slot.parts = encode_fetch(request.version, correlation_id, 0, context.session_id, results, leaders)
+
+    def _hints(self, connection: Connection, request: FetchRequest, results: Results) -> Any:
+        names = self.broker.image.topic_names_by_bytes
+        return leader_hints(
+            self.broker,
+            connection,
+            [(asked.name, names.get(asked.name), asked.index) for asked, got in results if got.error in _HINTED],
+        )

@@ -1,0 +1,154 @@
+"""Metadata (key 3), versions 0–13: brokers, topics, partitions and who leads them, from the broker's image.
+
+An unknown topic is created when both sides allow it; as in Kafka the answer to that request still says "unknown", and
+the client asks again. By id nothing is created. v5: offline replicas · v7: leader epochs · v10: topic ids · v12: by id.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker import metadata_codec as codec
+from penstock.broker.api.produce import INTERNAL_TOPICS
+from penstock.broker.api.spec import ApiSpec
+from penstock.broker.leader_hints import broker_address
+from penstock.broker.wire import begin_frame, end_frame
+from penstock.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.connection import Connection
+    from penstock.broker.dispatch import Dispatcher, Route
+
+logger = logging.getLogger(__name__)
+
+API = ApiSpec(3, "Metadata", 0, 13)
+
+# Bits of AclOperation that Kafka shows when nothing is forbidden.
+ALL_TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+
+_UNKNOWN_TOPIC = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_LEADER_NOT_AVAILABLE = int(ErrorCode.LEADER_NOT_AVAILABLE)
+_LISTENER_NOT_FOUND = int(ErrorCode.LISTENER_NOT_FOUND)
+MAX_CREATIONS_IN_WORK = 1000
+
+
+def hot_handler(dispatcher: Dispatcher, route: Route) -> Any:
+    return MetadataHandler(dispatcher, route).handle_frame
+
+
+class MetadataHandler:
+    def __init__(self, dispatcher: Dispatcher, route: Route) -> None:
+        self.dispatcher = dispatcher
+        self.broker = dispatcher.broker
+        self.route = route
+        self._image: Any = None  # the one that the encoded topics below belong to
+        self._encoded: dict[tuple[str, int, str], bytes] = {}
+        self._creating: set[str] = set()
+
+    def handle_frame(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
+        request = codec.parse_metadata(connection.buffer, version, position, end)
+        image = self.broker.image
+        if image is not self._image:
+            self._image = image
+            self._encoded.clear()
+        out = begin_frame(correlation_id, version >= codec.FIRST_FLEXIBLE)
+        brokers = [
+            codec.BrokerRow(broker_id, *address)
+            for broker_id in sorted(image.brokers)
+            if (address := broker_address(self.broker, connection, broker_id)) is not None
+        ]
+        out += codec.encode_brokers(version, brokers, image.cluster_id, image.controller_id)
+        topics = self._topics(request, image, connection, version)
+        out += codec.encode_count(version, len(topics))
+        operations = ALL_TOPIC_OPERATIONS if request.include_topic_operations else codec.NOT_ASKED
+        no_operations = codec.encode_topic_end(version, codec.NOT_ASKED)
+        topic_end = codec.encode_topic_end(version, operations)
+        for encoded, exists in topics:
+            out += encoded
+            out += topic_end if exists else no_operations
+        out += codec.encode_end(
+            version, ALL_CLUSTER_OPERATIONS if request.include_cluster_operations else codec.NOT_ASKED
+        )
+        self.dispatcher.new_slot(connection, self.route).parts = (end_frame(out),)
+        connection.mark_dirty()
+
+    def _topics(
+        self, request: codec.MetadataRequest, image: Any, connection: Connection, version: int
+    ) -> list[tuple[bytes, bool]]:
+        listener = connection.listener.name
+        if request.topics is None:
+            return [(self._encode(name, version, listener), True) for name in sorted(image.topics)]
+        found: list[tuple[bytes, bool]] = []
+        for topic_id, asked_name in dict.fromkeys(request.topics):
+            name = asked_name
+            if topic_id != codec.ZERO_ID:
+                name = image.topic_names_by_bytes.get(topic_id)
+                if name is None:
+                    error = int(ErrorCode.UNKNOWN_TOPIC_ID)
+                    found.append((codec.encode_topic(version, error, None, topic_id, False, []), False))
+                    continue
+            if name in image.topics:
+                found.append((self._encode(name, version, listener), True))
+                continue
+            error = self._missing(name or "", request.allow_auto_topic_creation)
+            internal = name in INTERNAL_TOPICS
+            found.append((codec.encode_topic(version, error, name, codec.ZERO_ID, internal, []), False))
+        return found
+
+    def _encode(self, name: str, version: int, listener: str) -> bytes:
+        key = (name, version, listener)
+        encoded = self._encoded.get(key)
+        if encoded is None:
+            encoded = self._encoded[key] = self._encode_topic(name, version, listener)
+        return encoded
+
+    def _encode_topic(self, name: str, version: int, listener: str) -> bytes:
+        image = self._image
+        topic = image.topics[name]
+        rows = []
+        for index, partition in sorted(topic.partitions.items()):
+            leader, error = partition.leader, 0
+            broker = image.brokers.get(leader)
+            if broker is None:
+                leader, error = -1, _LEADER_NOT_AVAILABLE
+            elif listener not in broker.endpoints:
+                leader, error = -1, _LISTENER_NOT_FOUND if version >= 6 else _LEADER_NOT_AVAILABLE
+            offline = tuple(r for r in partition.replicas if r not in image.brokers or r in partition.offline)
+            rows.append(
+                codec.PartitionRow(
+                    error, index, leader, partition.leader_epoch, partition.replicas, partition.isr, offline
+                )
+            )
+        return codec.encode_topic(version, 0, name, topic.topic_id.bytes, name in INTERNAL_TOPICS, rows)
+
+    def _missing(self, name: str, allowed: bool) -> int:
+        """The error for a topic that is not there; begins to create it where that is allowed."""
+        if not is_valid_topic_name(name):
+            return int(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        if allowed and self.broker.settings["auto.create.topics.enable"] and name not in self._creating:
+            if len(self._creating) >= MAX_CREATIONS_IN_WORK:
+                return _LEADER_NOT_AVAILABLE
+            self._creating.add(name)
+            task = self.dispatcher.loop.create_task(self._create(name))
+            self.dispatcher.tasks.add(task)
+            task.add_done_callback(self.dispatcher.tasks.discard)
+        return _UNKNOWN_TOPIC
+
+    async def _create(self, name: str) -> None:
+        try:
+            error = await self.broker.auto_create_topic(name)
+            if error:
+                logger.warning("creating topic=%s on demand failed: %s", name, error)
+        except Exception:
+            logger.exception("creating topic=%s on demand failed", name)
+        finally:
+            self._creating.discard(name)
+
+
+_NAME_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+
+
+def is_valid_topic_name(name: str) -> bool:
+    return 0 < len(name) <= 249 and name not in (".", "..") and _NAME_CHARACTERS.issuperset(name)

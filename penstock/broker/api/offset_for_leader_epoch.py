@@ -1,0 +1,37 @@
+"""OffsetForLeaderEpoch (key 23), versions 2–4: where an epoch ended, so that a reader finds where it diverged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.replication import reads
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+API = ApiSpec(23, "OffsetForLeaderEpoch", 2, 4)
+
+
+async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+    from penstock.protocol import messages
+
+    api = messages.api("offset_for_leader_epoch")
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            partition = broker.replicas.find(topic.topic, asked.partition)
+            if partition is None:
+                error, epoch, end_offset = broker.replicas.hosting_error(topic.topic, asked.partition), -1, -1
+            else:
+                error, epoch, end_offset = reads.offset_for_leader_epoch(
+                    partition, asked.current_leader_epoch, asked.leader_epoch
+                )
+            answers.append(
+                api.EpochEndOffset(
+                    error_code=error, partition=asked.partition, leader_epoch=epoch, end_offset=end_offset
+                )
+            )
+        topics.append(api.OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
+    return api.Response(topics=topics)

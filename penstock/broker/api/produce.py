@@ -1,0 +1,345 @@
+"""Produce (key 0), versions 3–13; advertised from 0 because librdkafka's version check needs it.
+
+Batches go to their logs as views into the receive buffer; the log keeps a private copy. The answer is made after the
+write at the end of the wake-up, so that nothing unwritten is acknowledged; acks=all waits for the high watermark.
+v7: zstd allowed · v8: record errors · v10: leader hints (KIP-951) · v12: implicit transaction add (KIP-890)
+· v13: topic ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.api.spec import ApiSpec
+from penstock.broker.connection import Connection, Slot
+from penstock.broker.leader_hints import leader_hints
+from penstock.broker.produce_codec import (
+    FIRST_WITH_TOPIC_ID,
+    PartitionResult,
+    ProduceRequest,
+    Results,
+    encode_produce,
+    parse_produce,
+)
+from penstock.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.dispatch import Dispatcher, Route
+
+API = ApiSpec(0, "Produce", 3, 13, advertised_min_version=0)
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+OPEN_IN_WORKER_BYTES = 64 * 1024  # batches that must be opened and are larger go to a thread
+
+_NONE = 0
+_UNKNOWN_TOPIC_OR_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_INVALID_RECORD = int(ErrorCode.INVALID_RECORD)
+_STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
+
+_MAGIC_AT = 16
+_ATTRIBUTES_AT = 22  # the low byte
+_TRANSACTIONAL = 0x10
+_HEADER_BYTES = 61
+_ZSTD = 4
+
+
+class PendingProduce(Slot):
+    """A produce between its appends and its answer."""
+
+    __slots__ = ("acks", "connection", "correlation_id", "results", "timeout_ms", "version")
+
+    connection: Connection
+    correlation_id: int
+    version: int
+    acks: int
+    timeout_ms: int
+    results: Results
+
+
+def hot_handler(dispatcher: Dispatcher, route: Route) -> Any:
+    return ProduceHandler(dispatcher, route).handle_frame
+
+
+class ProduceHandler:
+    def __init__(self, dispatcher: Dispatcher, route: Route) -> None:
+        self.dispatcher = dispatcher
+        self.broker = dispatcher.broker
+        self.stats = dispatcher.stats
+        self.api_stats = route.stats
+        self.pending: list[PendingProduce] = []
+        dispatcher.before_send.append(self.complete)
+
+    def handle_frame(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
+        request = parse_produce(connection.buffer, version, position, end)
+        pending = PendingProduce()
+        pending.parts = None
+        pending.started = self.dispatcher.now
+        pending.stats = self.api_stats
+        pending.connection = connection
+        pending.correlation_id = correlation_id
+        pending.version = version
+        pending.acks = request.acks
+        pending.timeout_ms = request.timeout_ms
+        pending.results = []
+        connection.slots.append(pending)
+        self.stats.produced_bytes += end - position
+        if request.transactional_id is not None or self._must_open(request, connection, version):
+            self._start_slow(connection, pending, request)
+            return
+        view = connection.view
+        for name, partitions in request.topics:
+            topic = self._topic_name(name, version)
+            results = [
+                self._append(
+                    topic, index, view[start : start + size] if size > 0 else b"", version, request.acks, connection
+                )
+                for index, start, size in partitions
+            ]
+            pending.results.append((name, results))
+        self._appended(pending)
+
+    def _topic_name(self, name: bytes, version: int) -> str | None:
+        if version >= FIRST_WITH_TOPIC_ID:
+            found: str | None = self.broker.image.topic_names_by_bytes.get(name)
+            return found
+        return str(name, "utf-8", "replace")
+
+    def _append(
+        self, topic: str | None, index: int, batch: Any, version: int, acks: int, connection: Connection, **extra: Any
+    ) -> PartitionResult:
+        """The checks of SEMANTICS 1.1 in their order, then the append."""
+        result = PartitionResult(index)
+        if topic is None:
+            result.error = int(ErrorCode.UNKNOWN_TOPIC_ID)
+            return result
+        replicas = self.broker.replicas
+        partition = replicas.partitions.get((topic, index))
+        if partition is None and replicas.image.partition(topic, index) is None:
+            result.error = _UNKNOWN_TOPIC_OR_PARTITION
+            return result
+        refused = _records_error(batch, version)
+        if refused is not None:
+            result.error, result.message = refused
+            return result
+        if acks not in (-1, 0, 1):
+            result.error = int(ErrorCode.INVALID_REQUIRED_ACKS)
+            return result
+        if topic in INTERNAL_TOPICS and self.dispatcher.client_id(connection) != "__admin_client":
+            result.error = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
+            result.message = f"Cannot append to internal topic {topic}"
+            return result
+        appended = replicas.append(topic, index, batch, acks, **extra)
+        error = int(appended.error)
+        result.error = error
+        result.log_start_offset = appended.log_start_offset
+        if error:
+            result.message = appended.message
+            result.record_errors = appended.record_errors
+            return result
+        result.base_offset = appended.base_offset
+        result.append_time_ms = appended.append_time_ms
+        result.partition = partition
+        result.required_offset = appended.last_offset + 1
+        return result
+
+    def _appended(self, pending: PendingProduce) -> None:
+        self.pending.append(pending)
+        pending.connection.mark_dirty()
+
+    # After the write ---------------------------------------------------------------------------------------------
+
+    def complete(self) -> None:
+        """Write what the wake-up staged, then answer its produces or park them until they are committed."""
+        failed = self.broker.replicas.write_staged()
+        if not self.pending:
+            return
+        pending_now, self.pending = self.pending, []
+        for pending in pending_now:
+            if failed:
+                self._void(pending, failed)
+            if pending.acks == -1 and self._park(pending):
+                continue
+            self._answer(pending)
+
+    def _void(self, pending: PendingProduce, failed: Any) -> None:
+        for _, results in pending.results:
+            for result in results:
+                if result.partition in failed:
+                    result.error, result.base_offset, result.append_time_ms = _STORAGE_ERROR, -1, -1
+                    result.message = str(failed[result.partition])
+
+    def _park(self, pending: PendingProduce) -> bool:
+        """Whether the answer must wait for followers."""
+        waiting = [
+            result
+            for _, results in pending.results
+            for result in results
+            if result.error == _NONE and result.partition.log.high_watermark < result.required_offset
+        ]
+        if not waiting:
+            return False
+        self.broker.replicas.parking.until_committed(
+            [(result.partition, result.required_offset) for result in waiting],
+            pending.timeout_ms,
+            partial(self._committed, pending, waiting),
+        )
+        return True
+
+    def _committed(self, pending: PendingProduce, waiting: list[PartitionResult], errors: list[int]) -> None:
+        for result, error in zip(waiting, errors, strict=True):
+            if error:
+                result.error, result.base_offset, result.append_time_ms = error, -1, -1
+                result.log_start_offset = -1
+        if not pending.connection.closed:
+            self._answer(pending)
+            pending.connection.mark_dirty()
+
+    def _answer(self, pending: PendingProduce) -> None:
+        failed = any(result.error for _, results in pending.results for result in results)
+        if failed:
+            self.api_stats.errors += 1
+        if pending.acks == 0:
+            pending.parts = ()
+            if failed:
+                pending.connection.close()  # the only way to tell a client that expects no answer
+            return
+        leaders = None
+        if failed and pending.version >= 10:
+            lost = [(name, r.index) for name, results in pending.results for r in results if r.error == _NOT_LEADER]
+            if lost:
+                leaders = leader_hints(
+                    self.broker, pending.connection, [(n, self._topic_name(n, pending.version), i) for n, i in lost]
+                )
+        pending.parts = (encode_produce(pending.version, pending.correlation_id, pending.results, 0, leaders),)
+
+    # The slow way: batches that must be opened, transactions that must be verified ----------------------------------
+
+    def _must_open(self, request: ProduceRequest, connection: Connection, version: int) -> bool:
+        """Whether a batch is so large, and of such a topic, that checking it would hold up the loop."""
+        for name, partitions in request.topics:
+            for index, start, size in partitions:
+                if size <= OPEN_IN_WORKER_BYTES:
+                    continue
+                partition = self.broker.replicas.partitions.get((self._topic_name(name, version), index))
+                if partition is not None:
+                    from penstock.log.validation import needs_inspection
+
+                    if needs_inspection(connection.view[start : start + size], partition.log.config):
+                        return True
+        return False
+
+    def _start_slow(self, connection: Connection, pending: PendingProduce, request: ProduceRequest) -> None:
+        """Copy what the request holds: the receive buffer is reused while we wait."""
+        copied = [
+            (name, [(index, bytes(connection.view[start : start + max(size, 0)])) for index, start, size in partitions])
+            for name, partitions in request.topics
+        ]
+        connection.busy = True
+        client_id = self.dispatcher.client_id(connection)
+        task = self.dispatcher.loop.create_task(self._slow(connection, pending, request, copied, client_id))
+        self.dispatcher.tasks.add(task)
+        task.add_done_callback(self.dispatcher.tasks.discard)
+
+    async def _slow(
+        self,
+        connection: Connection,
+        pending: PendingProduce,
+        request: ProduceRequest,
+        topics: list[tuple[bytes, list[tuple[int, bytes]]]],
+        client_id: str,
+    ) -> None:
+        try:
+            guards: dict[tuple[str, int], Any] = {}
+            if request.transactional_id is not None:
+                from penstock.broker.transactional_produce import verify
+
+                guards = await verify(self.broker, request.transactional_id, pending.version, [
+                    (topic, index, batch)
+                    for name, partitions in topics
+                    if (topic := self._topic_name(name, pending.version)) is not None
+                    for index, batch in partitions
+                ])  # fmt: skip
+            for name, partitions in topics:
+                topic = self._topic_name(name, pending.version)
+                results = []
+                for index, batch in partitions:
+                    results.append(await self._append_slowly(topic, index, batch, pending, guards, client_id))
+                pending.results.append((name, results))
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        except Exception:
+            connection.close()
+            raise
+        self._appended(pending)
+        connection.busy = False
+        connection.loop.call_soon(connection.resume)
+
+    async def _append_slowly(
+        self,
+        topic: str | None,
+        index: int,
+        batch: bytes,
+        pending: PendingProduce,
+        guards: dict[tuple[str, int], Any],
+        client_id: str,
+    ) -> PartitionResult:
+        extra: dict[str, Any] = {}
+        if topic is not None:
+            verified = guards.get((topic, index))
+            if verified is not None:
+                if verified.error:
+                    return PartitionResult(index, int(verified.error), verified.message)
+                extra["guard"] = verified.guard
+            partition = self.broker.replicas.partitions.get((topic, index))
+            if partition is not None and len(batch) > OPEN_IN_WORKER_BYTES and not _records_error(batch, 13):
+                from penstock.log.validation import inspect, needs_inspection
+
+                if needs_inspection(batch, partition.log.config):
+                    extra["inspection"] = await self.dispatcher.loop.run_in_executor(
+                        None, inspect, batch, partition.log.config, self.broker.clock.now_ms()
+                    )
+            if topic in INTERNAL_TOPICS and client_id != "__admin_client":
+                return PartitionResult(
+                    index, int(ErrorCode.INVALID_TOPIC_EXCEPTION), f"Cannot append to internal topic {topic}"
+                )
+        return self._append(topic, index, batch, pending.version, pending.acks, pending.connection, **extra)
+
+
+def _records_error(batch: Any, version: int) -> tuple[int, str] | None:
+    """SEMANTICS 1.1, rows 5 and 6: exactly one batch of version 2; zstd only from v7 on."""
+    size = len(batch)
+    if size == 0:
+        return (
+            _INVALID_RECORD,
+            f"Produce requests with version {version} must have at least one record batch per partition",
+        )
+    if size <= _MAGIC_AT or batch[_MAGIC_AT] != 2:
+        if size < _HEADER_BYTES and (size <= _MAGIC_AT or batch[_MAGIC_AT] == 2):
+            return int(ErrorCode.CORRUPT_MESSAGE), "Record batch is shorter than its header"
+        return (
+            _INVALID_RECORD,
+            f"Produce requests with version {version} are only allowed to contain record batches with magic version 2",
+        )
+    if size < _HEADER_BYTES:
+        return int(ErrorCode.CORRUPT_MESSAGE), "Record batch is shorter than its header"
+    length = int.from_bytes(batch[8:12], "big", signed=True) + 12
+    if length < size:
+        if length < _HEADER_BYTES:
+            return int(ErrorCode.CORRUPT_MESSAGE), f"Record batch of {length} bytes"
+        return (
+            _INVALID_RECORD,
+            f"Produce requests with version {version} are only allowed to contain exactly one record batch per "
+            "partition",
+        )
+    if length > size:
+        return int(ErrorCode.CORRUPT_MESSAGE), f"Record batch is cut: {size} of {length} bytes"
+    if version < 7 and batch[_ATTRIBUTES_AT] & 0x07 == _ZSTD:
+        return (
+            int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+            f"Produce requests with version {version} are not allowed to use ZStandard compression",
+        )
+    return None

@@ -1,0 +1,285 @@
+"""From a frame to its handler, and from the end of a wake-up to the disk and the sockets.
+
+One wake-up of the loop: every readable connection hands in its frames; hot handlers act at once (appends are only
+staged); then `flush` writes each touched log once, completes the produces, and sends once per connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from struct import Struct
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.api.spec import ApiSpec, RequestContext, RequestRefused, default_error_response
+from penstock.broker.connection import Connection, Slot
+from penstock.broker.memory import RequestMemory
+from penstock.broker.outbox import FileRegion
+from penstock.broker.stats import ApiStats
+from penstock.broker.wire import FRAME, MalformedFrame, skip_tagged_fields
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+API_VERSIONS = 18
+UNKNOWN_SERVER_ERROR = -1
+_BEFORE_AUTHENTICATION = frozenset({17, API_VERSIONS, 36})
+
+_HEADER = Struct(">hhih").unpack_from
+
+HotHandler = Callable[[Connection, int, int, int, int], None]
+"""(connection, version, correlation id, position of the body in its buffer, end of the frame)."""
+
+
+class Route:
+    __slots__ = (
+        "decode",
+        "encode",
+        "first_flexible",
+        "handle",
+        "hot",
+        "max_version",
+        "min_version",
+        "module",
+        "spec",
+        "stats",
+    )
+
+    def __init__(self, spec: ApiSpec, module: ModuleType, stats: ApiStats) -> None:
+        self.spec = spec
+        self.module = module
+        self.stats = stats
+        self.min_version = spec.min_version
+        self.max_version = spec.max_version
+        self.first_flexible = spec.first_flexible_version
+        self.handle: Any = getattr(module, "handle", None)
+        self.hot: HotHandler | None = None
+        # Messages of our own (keys from 10000) are not among kio's: their modules bring their codec.
+        self.decode: Any = getattr(module, "decode_request", None)
+        self.encode: Any = getattr(module, "encode_response", None)
+
+
+def frame(correlation_id: int, flexible: bool, body: bytes | bytearray) -> list[Any]:
+    """A whole answer: size, header of version 0 or 1, body."""
+    if flexible:
+        return [FRAME.pack(len(body) + 5, correlation_id) + b"\x00" + body]
+    return [FRAME.pack(len(body) + 4, correlation_id) + body]
+
+
+class Dispatcher:
+    """All connections of a broker meet here."""
+
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+        self.broker = broker
+        self.loop = loop
+        self.stats = broker.stats
+        self.max_request_bytes: int = broker.settings["socket.request.max.bytes"]
+        self.memory = RequestMemory(broker.settings["queued.max.request.bytes"])
+        self.dirty_connections: list[Connection] = []
+        self.before_send: list[Callable[[], None]] = []  # run by every flush: write the logs, complete the produces
+        self.sent_bytes = 0
+        self.now = self.coarse_time = time.monotonic()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.draining = False
+        self._flush_scheduled = False
+        self.routes: dict[int, Route] = {}
+        for registered in broker.registry.apis.values():
+            spec = registered.spec
+            route = Route(spec, registered.module, self.stats.api(spec.key, spec.name))
+            route.max_version = spec.highest_version(broker.settings)
+            make_hot = getattr(registered.module, "hot_handler", None)
+            self.routes[spec.key] = route
+            if make_hot is not None:
+                route.hot = make_hot(self, route)
+
+    def wake_up(self) -> float:
+        self.now = self.coarse_time = now = time.monotonic()
+        return now
+
+    # Frames in -------------------------------------------------------------------------------------------------
+
+    def dispatch(self, connection: Connection, position: int, end: int) -> None:
+        buffer = connection.buffer
+        if end - position < 10:
+            raise MalformedFrame("shorter than a request header")
+        api_key, version, correlation_id, client_id_bytes = _HEADER(buffer, position)
+        self.header_position = position
+        position += 10
+        if client_id_bytes > 0:
+            position += client_id_bytes
+        route = self.routes.get(api_key)
+        if route is None:
+            logger.info("closing client=%s: unknown API key %d", connection.client_host, api_key)
+            connection.close()
+            return
+        if version < route.min_version or version > route.max_version:
+            self._refuse_version(connection, api_key, version, correlation_id)
+            return
+        if version >= route.first_flexible:
+            if position < end and buffer[position] == 0:
+                position += 1
+            else:
+                position = skip_tagged_fields(buffer, position, end)
+        if position > end:
+            raise MalformedFrame("header runs over the frame")
+        if not connection.listener.open_access and not self._may_call(connection, route, api_key):
+            connection.close()
+            return
+        if route.hot is not None:
+            route.hot(connection, version, correlation_id, position, end)
+        else:
+            self.start_cold(connection, route, version, correlation_id, position, end)
+
+    def _may_call(self, connection: Connection, route: Route, api_key: int) -> bool:
+        if route.spec.inter_broker_only and not connection.listener.is_inter_broker:
+            return False
+        return not connection.listener.needs_sasl or connection.principal != "" or api_key in _BEFORE_AUTHENTICATION
+
+    def _refuse_version(self, connection: Connection, api_key: int, version: int, correlation_id: int) -> None:
+        """ApiVersions tells the client what it may ask; for everything else Kafka closes the connection."""
+        if api_key != API_VERSIONS:
+            logger.info("closing client=%s: API key %d version %d", connection.client_host, api_key, version)
+            connection.close()
+            return
+        slot = self.new_slot(connection, self.routes[API_VERSIONS])
+        body = self.routes[API_VERSIONS].module.unsupported_version_body(self.broker)
+        slot.parts = frame(correlation_id, False, body)
+        connection.mark_dirty()
+
+    def client_id(self, connection: Connection) -> str:
+        """Client id of the request in dispatch; only valid until the handler returns."""
+        position = self.header_position + 8
+        size = int.from_bytes(connection.view[position : position + 2], "big", signed=True)
+        return str(connection.view[position + 2 : position + 2 + size], "utf-8", "replace") if size > 0 else ""
+
+    def new_slot(self, connection: Connection, route: Route) -> Slot:
+        slot = Slot()
+        slot.started = self.now
+        slot.stats = route.stats
+        connection.slots.append(slot)
+        return slot
+
+    # Cold requests: decoded as a whole, handled by a coroutine, one at a time per connection ---------------------
+
+    def context(self, connection: Connection, route: Route, version: int, correlation_id: int) -> RequestContext:
+        return RequestContext(
+            api_key=route.spec.key,
+            api_version=version,
+            correlation_id=correlation_id,
+            client_id=self.client_id(connection),
+            client_host=connection.client_host,
+            listener=connection.listener.name,
+            principal=connection.principal,
+            connection=connection,
+        )
+
+    def start_cold(
+        self, connection: Connection, route: Route, version: int, correlation_id: int, position: int, end: int
+    ) -> None:
+        from penstock.protocol import messages
+
+        data = bytes(connection.view[position:end])
+        try:
+            if route.decode is not None:
+                request = route.decode(version, data)
+            else:
+                request = messages.decode_request(route.spec.key, version, data)
+        except messages.MalformedMessage as error:
+            logger.info("closing client=%s: %s", connection.client_host, error)
+            connection.close()
+            return
+        context = self.context(connection, route, version, correlation_id)
+        self.run_cold(connection, route, context, request)
+
+    def run_cold(self, connection: Connection, route: Route, context: RequestContext, request: Any) -> None:
+        slot = self.new_slot(connection, route)
+        connection.busy = True
+        task = self.loop.create_task(self._answer(connection, slot, route, context, request))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _answer(
+        self, connection: Connection, slot: Slot, route: Route, context: RequestContext, request: Any
+    ) -> None:
+        try:
+            response = await self._handle(route, context, request)
+            parts = () if response is None else self.encode(route, context, response)
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        except Exception:
+            logger.exception("closing client=%s: %s failed", connection.client_host, route.spec.name)
+            route.stats.errors += 1
+            connection.close()
+            return
+        connection.finish(slot, parts)
+        if context.throttle_time_ms > 0:
+            connection.mute(context.throttle_time_ms / 1000)
+
+    async def _handle(self, route: Route, context: RequestContext, request: Any) -> Any:
+        try:
+            return await route.handle(self.broker, context, request)
+        except RequestRefused as refused:
+            code, message = refused.code, refused.message
+        except Exception:
+            logger.exception("%s of client=%s failed", route.spec.name, context.client_host)
+            code, message = UNKNOWN_SERVER_ERROR, None
+        route.stats.errors += 1
+        own = getattr(route.module, "error_response", None)
+        response = own(request, code, message) if own is not None else default_error_response(route.spec, code, message)
+        if response is None:
+            raise ConnectionAbortedError(f"{route.spec.name} has no answer that could carry error {code}")
+        return response
+
+    def encode(self, route: Route, context: RequestContext, response: Any) -> list[Any]:
+        from penstock.protocol import messages
+
+        version = context.api_version
+        if route.encode is not None:
+            body = route.encode(version, response)
+        else:
+            body = messages.encode_response(route.spec.key, version, response)
+        # ApiVersions keeps the old header for ever: the client does not know our versions when it reads it (KIP-511).
+        flexible = version >= route.first_flexible and route.spec.key != API_VERSIONS
+        return frame(context.correlation_id, flexible, body)
+
+    # The end of a wake-up ----------------------------------------------------------------------------------------
+
+    def schedule_flush(self) -> None:
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self.loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        self._flush_scheduled = False
+        for step in self.before_send:
+            step()
+        connections, self.dirty_connections = self.dirty_connections, []
+        now = time.monotonic()
+        for connection in connections:
+            connection.flush(now)
+
+    def accept_again(self) -> None:
+        """A connection closed while the broker was full."""
+        if not self.draining:
+            for listener in self.broker.listeners:
+                listener.start_accepting()
+
+    def warm(self, connection: Connection, region: FileRegion | None) -> None:
+        """Read a cold region in a thread, then send on."""
+        assert region is not None
+        warming = self.loop.run_in_executor(None, region.warm)
+
+        def warmed(done: asyncio.Future[None]) -> None:
+            if done.exception() is not None:
+                logger.error("reading a segment failed: %s", done.exception())
+                connection.close()
+            elif not connection.closed:
+                connection.warmed()
+
+        warming.add_done_callback(warmed)

@@ -1,0 +1,168 @@
+"""Incremental fetch sessions (KIP-227): the broker remembers what a client fetches, answers carry only what changed.
+
+Rules of SEMANTICS 2.1. Bounded by `max.incremental.fetch.session.cache.slots`: a full cache gives up a session only
+for a newcomer that is worth more, or when the old one is idle for two minutes; else the newcomer goes without.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from typing import Any
+
+from penstock.broker.fetch_codec import FIRST_WITH_TOPIC_ID, FetchPartition, FetchRequest
+from penstock.protocol.errors import ErrorCode
+
+IDLE_BEFORE_EVICTION_SECONDS = 120.0
+NO_SESSION = 0
+CLOSE_EPOCH = -1
+FIRST_EPOCH = 0
+
+PartitionKey = tuple[bytes, int]
+
+
+def next_epoch(epoch: int) -> int:
+    return 1 if epoch == 0x7FFFFFFF else epoch + 1
+
+
+class FetchSession:
+    __slots__ = ("epoch", "id", "last_used", "partitions", "privileged", "started", "uses_topic_ids")
+
+    def __init__(self, session_id: int, privileged: bool, uses_topic_ids: bool, now: float) -> None:
+        self.id = session_id
+        self.epoch = 1  # what the next request must carry
+        self.privileged = privileged
+        self.uses_topic_ids = uses_topic_ids
+        self.started = now
+        self.last_used = now
+        self.partitions: OrderedDict[PartitionKey, FetchPartition] = OrderedDict()
+
+    def update(self, request: FetchRequest) -> None:
+        for asked in request.partitions:
+            known = self.partitions.get((asked.name, asked.index))
+            if known is None:
+                self.partitions[(asked.name, asked.index)] = asked
+                continue
+            known.current_leader_epoch = asked.current_leader_epoch
+            known.offset = asked.offset
+            known.last_fetched_epoch = asked.last_fetched_epoch
+            known.log_start_offset = asked.log_start_offset
+            known.max_bytes = asked.max_bytes
+        for key in request.forgotten:
+            self.partitions.pop(key, None)
+
+    def changed(self, results: list[tuple[FetchPartition, Any]]) -> list[tuple[FetchPartition, Any]]:
+        """What an incremental answer must contain; partitions with records go to the end, so all get their turn."""
+        told: list[tuple[FetchPartition, Any]] = []
+        for partition, fetched in results:
+            tell = fetched.error != 0 or fetched.preferred_replica >= 0 or fetched.diverging_epoch is not None
+            if fetched.size:
+                tell = True
+                key = (partition.name, partition.index)
+                if key in self.partitions:
+                    self.partitions.move_to_end(key)
+            if partition.told_high_watermark != fetched.high_watermark:
+                partition.told_high_watermark = fetched.high_watermark
+                tell = True
+            if partition.told_log_start_offset != fetched.log_start_offset:
+                partition.told_log_start_offset = fetched.log_start_offset
+                tell = True
+            if fetched.error:
+                partition.told_high_watermark = -1  # so that the recovery is told
+            if tell:
+                told.append((partition, fetched))
+        return told
+
+
+class FetchContext:
+    """How one request is to be answered."""
+
+    __slots__ = ("error", "incremental", "partitions", "session", "session_id")
+
+    def __init__(
+        self,
+        partitions: list[FetchPartition],
+        session: FetchSession | None = None,
+        incremental: bool = False,
+        error: int = 0,
+        session_id: int = NO_SESSION,
+    ) -> None:
+        self.partitions = partitions
+        self.session = session
+        self.incremental = incremental
+        self.error = error
+        self.session_id = session_id
+
+
+class FetchSessionCache:
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
+        self.evictions = 0
+
+    @property
+    def partition_count(self) -> int:
+        return sum(len(session.partitions) for session in self.sessions.values())
+
+    def context(self, request: FetchRequest, now: float) -> FetchContext:
+        epoch, session_id = request.session_epoch, request.session_id
+        if epoch in (CLOSE_EPOCH, FIRST_EPOCH):
+            if session_id != NO_SESSION:
+                self.sessions.pop(session_id, None)
+            session = self._try_add(request, now) if epoch == FIRST_EPOCH else None
+            if session is None:
+                return FetchContext(request.partitions)
+            return FetchContext(list(session.partitions.values()), session, session_id=session.id)
+        session = self.sessions.get(session_id)
+        if session is None:
+            return FetchContext([], error=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+        if session.epoch != epoch:
+            return FetchContext([], error=int(ErrorCode.INVALID_FETCH_SESSION_EPOCH), session_id=session.id)
+        if session.uses_topic_ids != (request.version >= FIRST_WITH_TOPIC_ID):
+            return FetchContext([], error=int(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR), session_id=session.id)
+        session.update(request)
+        if not session.partitions:
+            del self.sessions[session_id]
+            return FetchContext([])
+        session.epoch = next_epoch(epoch)
+        session.last_used = now
+        self.sessions.move_to_end(session_id)
+        return FetchContext(list(session.partitions.values()), session, incremental=True, session_id=session_id)
+
+    def _try_add(self, request: FetchRequest, now: float) -> FetchSession | None:
+        if not request.partitions:
+            return None  # nothing to remember
+        privileged = request.replica_id >= 0
+        if len(self.sessions) >= self.slots and not self._evict(privileged, len(request.partitions), now):
+            return None
+        session_id = random.randint(1, 0x7FFFFFFF)
+        while session_id in self.sessions:
+            session_id = random.randint(1, 0x7FFFFFFF)
+        session = FetchSession(session_id, privileged, request.version >= FIRST_WITH_TOPIC_ID, now)
+        for asked in request.partitions:
+            session.partitions[(asked.name, asked.index)] = asked
+        self.sessions[session_id] = session
+        return session
+
+    def _evict(self, privileged: bool, size: int, now: float) -> bool:
+        """Make a slot free, if some session is worth less than the newcomer."""
+        if self.slots <= 0 or not self.sessions:
+            return False
+        oldest = next(iter(self.sessions.values()))
+        if now - oldest.last_used > IDLE_BEFORE_EVICTION_SECONDS:
+            victim = oldest
+        else:
+            old_enough = [s for s in self.sessions.values() if now - s.started > IDLE_BEFORE_EVICTION_SECONDS]
+            candidates = old_enough
+            if privileged:
+                candidates = old_enough + [
+                    s for s in self.sessions.values() if not s.privileged and s not in old_enough
+                ]
+            if not candidates:
+                return False
+            victim = min(candidates, key=lambda s: (s.privileged, len(s.partitions), s.id))
+            if (victim.privileged, len(victim.partitions)) > (privileged, size):
+                return False
+        del self.sessions[victim.id]
+        self.evictions += 1
+        return True

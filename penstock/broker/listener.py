@@ -1,0 +1,226 @@
+"""A listening socket: accepts connections within the limits and knows them until they close."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.connection import Connection
+
+if TYPE_CHECKING:
+    from penstock.broker.dispatch import Dispatcher
+
+logger = logging.getLogger(__name__)
+
+ACCEPTS_PER_WAKEUP = 64
+SEND_BUFFER_BYTES = 512 * 1024  # measured: sendfile is fastest with this; used unless the setting is given
+PAUSE_WHEN_OUT_OF_FILES_SECONDS = 1.0
+
+
+def plain_host(host: str) -> str:
+    """IPv4 clients of an IPv6 socket are still known by their IPv4 address."""
+    return host[7:] if host.startswith("::ffff:") else host
+
+
+class ConnectionLimits:
+    """Connections of the whole broker: how many, and how many per address."""
+
+    def __init__(self, settings: Any) -> None:
+        self.max_total: int = settings["max.connections"]
+        self.max_per_host: int = settings["max.connections.per.ip"]
+        self.per_host_overrides = _overrides(settings["max.connections.per.ip.overrides"])
+        self.total = 0
+        self.per_host: Counter[str] = Counter()
+
+    @property
+    def full(self) -> bool:
+        return self.total >= self.max_total
+
+    def enter(self, host: str) -> bool:
+        if self.per_host[host] >= self.per_host_overrides.get(host, self.max_per_host):
+            return False
+        self.per_host[host] += 1
+        self.total += 1
+        return True
+
+    def leave(self, host: str) -> None:
+        self.total -= 1
+        self.per_host[host] -= 1
+        if not self.per_host[host]:
+            del self.per_host[host]
+
+
+def _overrides(text: Any) -> dict[str, int]:
+    entries = text if isinstance(text, (list, tuple)) else str(text or "").split(",")
+    overrides: dict[str, int] = {}
+    for entry in entries:
+        host, separator, count = entry.strip().rpartition(":")
+        if separator:
+            with contextlib.suppress(OSError):
+                for found in socket.getaddrinfo(host, None):
+                    overrides[plain_host(str(found[4][0]))] = int(count)
+    return overrides
+
+
+class Listener:
+    """`open_access`: every API may be called by whoever connects, so the dispatcher need not look."""
+
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        protocol: str,
+        *,
+        advertised: bool,
+        is_inter_broker: bool,
+        dispatcher: Dispatcher,
+        limits: ConnectionLimits,
+        settings: Any,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
+        self.protocol = protocol
+        self.advertised = advertised
+        self.is_inter_broker = is_inter_broker
+        self.needs_sasl = protocol.startswith("SASL_")
+        self.open_access = is_inter_broker and not self.needs_sasl
+        self.dispatcher = dispatcher
+        self.loop: asyncio.AbstractEventLoop = dispatcher.loop
+        self.limits = limits
+        self.tls = tls
+        self.connections: set[Connection] = set()
+        self._backlog: int = settings["socket.listen.backlog.size"]
+        self._receive_buffer: int = settings["socket.receive.buffer.bytes"]
+        self._send_buffer: int = settings["socket.send.buffer.bytes"]
+        if not settings.explicit("socket.send.buffer.bytes"):
+            self._send_buffer = SEND_BUFFER_BYTES
+        if not settings.explicit("socket.receive.buffer.bytes"):
+            self._receive_buffer = -1  # the kernel tunes it better than a fixed value
+        self._sock: socket.socket | None = None
+        self._accepting = False
+
+    def bind(self) -> None:
+        """Take the port. OSError if somebody has it."""
+        sock = _bound_socket(self.host, self.port)
+        if self._receive_buffer > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
+        sock.listen(self._backlog)
+        sock.setblocking(False)
+        self._sock = sock
+        self.port = sock.getsockname()[1]
+
+    def start_accepting(self) -> None:
+        if self._sock is not None and not self._accepting:
+            self._accepting = True
+            self.loop.add_reader(self._sock.fileno(), self._accept)
+
+    def stop_accepting(self) -> None:
+        if self._sock is not None and self._accepting:
+            self._accepting = False
+            self.loop.remove_reader(self._sock.fileno())
+
+    def close(self) -> None:
+        self.stop_accepting()
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
+    def _accept(self) -> None:
+        assert self._sock is not None
+        for _ in range(ACCEPTS_PER_WAKEUP):
+            if self.limits.full:
+                self.stop_accepting()  # clients wait in the backlog until a connection closes, as with Kafka
+                return
+            try:
+                sock, address = self._sock.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                # Out of descriptors: pause, or this loop would spin on a socket that stays readable.
+                logger.error("accepting on listener=%s failed: %s", self.name, error)
+                self.stop_accepting()
+                self.loop.call_later(PAUSE_WHEN_OUT_OF_FILES_SECONDS, self.start_accepting)
+                return
+            self._admit(sock, plain_host(address[0]))
+
+    def _admit(self, sock: socket.socket, host: str) -> None:
+        stats = self.dispatcher.stats
+        if not self.limits.enter(host):
+            stats.connections_refused += 1
+            sock.close()
+            return
+        stats.connections_accepted += 1
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._send_buffer > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer)
+        try:
+            connection = self._new_connection(sock, host)
+        except OSError:  # the client is gone already
+            self.limits.leave(host)
+            sock.close()
+            return
+        self.connections.add(connection)
+        connection.start_reading()
+
+    def _new_connection(self, sock: socket.socket, host: str) -> Connection:
+        if self.tls is None:
+            return Connection(sock, host, self, self.dispatcher)
+        from penstock.broker.tls import TlsConnection
+
+        return TlsConnection(sock, host, self, self.dispatcher)
+
+    def connection_closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        was_full = self.limits.full
+        self.limits.leave(connection.client_host)
+        if was_full:
+            self.dispatcher.accept_again()
+
+    def expire_idle(self, now: float, max_idle_seconds: float) -> int:
+        """Close connections on which nothing happened for too long; give large buffers of quiet ones back."""
+        expired = 0
+        for connection in list(self.connections):
+            quiet = now - connection.last_active
+            if quiet > max_idle_seconds > 0 and connection.idle:
+                connection.close()
+                expired += 1
+            elif quiet > 5.0:
+                connection.shrink()
+        return expired
+
+
+def _bound_socket(host: str, port: int) -> socket.socket:
+    if not host and socket.has_ipv6:
+        # One socket for both families: clients of "localhost" come by either.
+        try:
+            return _bind(socket.AF_INET6, "::", port)
+        except OSError as error:
+            if error.errno not in (97, 99):  # no IPv6 on this machine
+                raise
+    if not host:
+        return _bind(socket.AF_INET, "0.0.0.0", port)
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    return _bind(family, str(address[0]), port)
+
+
+def _bind(family: int, host: str, port: int) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and host == "::":
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind((host, port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
