@@ -1,0 +1,103 @@
+"""Rules between settings: each names the settings that contradict each other and what would be right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from penstock.base.settings.listeners import parse_listeners, protocol_map
+from penstock.base.settings.model import Problem
+
+__all__ = ["broken_relations"]
+
+
+def broken_relations(values: Mapping[str, Any], given: set[str]) -> list[Problem]:
+    """What is wrong although each value by itself is right."""
+    return [
+        *_not_above(values, "group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+        *_not_above(values, "replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
+        *_not_above(values, "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+        *_not_above(values, "group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+        *_not_above(values, "group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+        *_retention(values),
+        *_ids(values, given),
+        *_listeners(values),
+    ]
+
+
+def _not_above(values: Mapping[str, Any], low: str, high: str) -> list[Problem]:
+    if values[low] <= values[high]:
+        return []
+    message = f"Invalid value {values[low]} for configuration {low}: it must not be above {high} ({values[high]})"
+    return [Problem(low, values[low], message)]
+
+
+def _retention(values: Mapping[str, Any]) -> list[Problem]:
+    problems = []
+    for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+        value = values[name]
+        if value is not None and (value == 0 or value < -1):
+            message = f"Invalid value {value} for configuration {name}: it must be -1 (without end) or at least 1"
+            problems.append(Problem(name, value, message))
+    return problems
+
+
+def _ids(values: Mapping[str, Any], given: set[str]) -> list[Problem]:
+    problems = []
+    node_id, broker_id = values["node.id"], values["broker.id"]
+    if {"node.id", "broker.id"} <= given and node_id != broker_id:
+        message = f"Invalid value {broker_id} for configuration broker.id: node.id says {node_id}; give one of them"
+        problems.append(Problem("broker.id", broker_id, message))
+    highest = values["reserved.broker.max.id"]
+    for name, value in (("broker.id", broker_id), ("node.id", node_id)):
+        if name in given and value > highest and values["zookeeper.connect"] and values["broker.id.generation.enable"]:
+            message = (
+                f"Invalid value {value} for configuration {name}: it must not be above reserved.broker.max.id"
+                f" ({highest}), because higher ids are given out (broker.id.generation.enable)"
+            )
+            problems.append(Problem(name, value, message))
+    return problems
+
+
+def _listeners(values: Mapping[str, Any]) -> list[Problem]:
+    problems: list[Problem] = []
+
+    def attempt(name: str, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except ValueError as error:
+            shown = values[name] if isinstance(values[name], str) else ",".join(values[name])
+            problems.append(Problem(name, shown, f"Invalid value {shown} for configuration {name}: {error}"))
+            return None
+
+    mapping_name = "listener.security.protocol.map"
+    protocols = attempt(mapping_name, lambda: protocol_map(values[mapping_name]))
+    if protocols is None:
+        return problems
+    listeners = attempt("listeners", lambda: parse_listeners(values["listeners"], protocols))
+    advertised_texts = values["advertised.listeners"] or ()
+    advertised = attempt("advertised.listeners", lambda: parse_listeners(advertised_texts, protocols, False))
+    if listeners is None or advertised is None:
+        return problems
+    names = {listener.name for listener in listeners}
+    if not names:
+        problems.append(Problem("listeners", "", "Invalid value  for configuration listeners: name at least one"))
+    for listener in advertised:
+        if listener.name not in names:
+            message = f"{listener.name} is not among listeners ({', '.join(sorted(names))})"
+            text = ",".join(advertised_texts)
+            problems.append(
+                Problem(
+                    "advertised.listeners",
+                    text,
+                    f"Invalid value {text} for configuration advertised.listeners: {message}",
+                )
+            )
+    inter_broker = values["inter.broker.listener.name"]
+    if inter_broker and inter_broker.upper() not in names:
+        message = (
+            f"Invalid value {inter_broker} for configuration inter.broker.listener.name:"
+            f" it must be one of the listeners ({', '.join(sorted(names))})"
+        )
+        problems.append(Problem("inter.broker.listener.name", inter_broker, message))
+    return problems

@@ -1,0 +1,195 @@
+"""`Settings`: the values of one broker, from its file, from the command line and from dynamic changes.
+
+settings = Settings.load(path, {"log.dirs": "data"})
+settings["log.segment.bytes"]      # 1073741824, typed, what is in effect now
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.base.settings.listeners import Listener, parse_listeners, protocol_map
+from penstock.base.settings.log_config import LogConfig, build_log_config
+from penstock.base.settings.model import Problem, Scope, Setting, SettingsError, Source
+from penstock.base.settings.properties import parse_properties
+from penstock.base.settings.relations import broken_relations
+from penstock.base.settings.table import BROKER_SETTINGS, EMBEDDED_DEFAULTS
+
+__all__ = ["Settings"]
+
+logger = logging.getLogger("penstock.settings")
+LISTENER_PREFIX = "listener.name."
+
+
+class Settings:
+    """Reading is a dictionary lookup; `apply_dynamic` is the only thing that changes values after loading."""
+
+    def __init__(self, static: Mapping[str, str]) -> None:
+        self.static = dict(static)  # texts as given
+        self.warnings: list[str] = []
+        self._dynamic: dict[str, str] = {}
+        self._dynamic_default: dict[str, str] = {}
+        self.embedded = not self.static.get("zookeeper.connect", "").strip()
+        self._values: dict[str, Any] = {}
+        problems = self._evaluate()
+        if problems:
+            raise SettingsError(problems)
+
+    @classmethod
+    def load(cls, path: str | Path | None = None, overrides: Mapping[str, str] | None = None) -> Settings:
+        """From a properties file and overrides; raises `SettingsError` with every problem that was found."""
+        given: dict[str, str] = {}
+        if path is not None:
+            given.update(parse_properties(Path(path).read_text(encoding="utf-8")))
+        given.update(overrides or {})
+        settings = cls(given)
+        settings.warnings = [
+            _unknown(name) for name in given if name not in BROKER_SETTINGS and not _is_free_form(name)
+        ]
+        for warning in settings.warnings:
+            logger.warning(warning)
+        return settings
+
+    # --- values ---
+
+    def __getitem__(self, name: str) -> Any:
+        """The typed value in effect; a name that the table does not know is a mistake of the caller."""
+        return self._values[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def explicit(self, name: str) -> bool:
+        """Whether somebody has set it, in the file, on the command line or dynamically."""
+        return name in self.static or name in self._dynamic or name in self._dynamic_default
+
+    def default(self, name: str) -> Any:
+        """The default in this mode (the embedded store has a few of its own)."""
+        if self.embedded and name in EMBEDDED_DEFAULTS:
+            return EMBEDDED_DEFAULTS[name]
+        return BROKER_SETTINGS[name].default
+
+    def layers(self) -> tuple[tuple[Source, Mapping[str, str]], ...]:
+        """What was given, strongest first."""
+        return (
+            (Source.DYNAMIC_BROKER, self._dynamic),
+            (Source.DYNAMIC_DEFAULT_BROKER, self._dynamic_default),
+            (Source.STATIC_BROKER_CONFIG, self.static),
+        )
+
+    def listener_value(self, listener: str, name: str) -> Any:
+        """A setting as one listener sees it: `listener.name.<listener>.<name>` wins over the plain name."""
+        prefixed = f"{LISTENER_PREFIX}{listener.lower()}.{name}"
+        for _, given in self.layers():
+            if prefixed in given:
+                setting = BROKER_SETTINGS.get(name)
+                return setting.parse(given[prefixed]) if setting else given[prefixed]
+        return self._values.get(name)
+
+    def log_config(self, topic_overrides: Mapping[str, str] | None = None) -> LogConfig:
+        """A topic's settings: its own where it has any, this broker's else."""
+        return build_log_config(self._values, self._is_set, topic_overrides or {})
+
+    def _is_set(self, name: str) -> bool:
+        return self._values.get(name) is not None and self.explicit(name)
+
+    # --- what several settings say together ---
+
+    @property
+    def node_id(self) -> int:
+        """This broker's id, -1 when one is to be chosen."""
+        return int(self._values["node.id"] if self.explicit("node.id") else self._values["broker.id"])
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        return tuple(self._values["log.dirs"] or self._values["log.dir"])
+
+    @property
+    def listeners(self) -> list[Listener]:
+        return parse_listeners(self._values["listeners"], self._protocols())
+
+    @property
+    def advertised_listeners(self) -> list[Listener] | None:
+        """None: nobody said, so a client is told the address that it came by."""
+        entries = self._values["advertised.listeners"]
+        return parse_listeners(entries, self._protocols(), distinct_ports=False) if entries else None
+
+    @property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener that brokers use among themselves."""
+        name = self._values["inter.broker.listener.name"]
+        if name:
+            return str(name).upper()
+        wanted = self._values["security.inter.broker.protocol"]
+        found = [listener.name for listener in self.listeners if listener.protocol == wanted]
+        return wanted if wanted in found or not found else found[0]
+
+    def _protocols(self) -> dict[str, str]:
+        return protocol_map(self._values["listener.security.protocol.map"])
+
+    # --- dynamic changes ---
+
+    def apply_dynamic(self, cluster_default: Mapping[str, str], own: Mapping[str, str]) -> set[str]:
+        """Take the dynamic settings as they are now (all of them) and return the names whose value changed.
+
+        A value that cannot be used is left out with a warning: another release may have written it.
+        """
+        before = dict(self._values)
+        self._dynamic_default = self._usable(cluster_default, (Scope.CLUSTER_WIDE,))
+        self._dynamic = self._usable(own, (Scope.CLUSTER_WIDE, Scope.PER_BROKER))
+        self._evaluate()
+        return {name for name, value in self._values.items() if before.get(name) != value}
+
+    def _usable(self, given: Mapping[str, str], scopes: tuple[Scope, ...]) -> dict[str, str]:
+        usable = {}
+        for name, text in given.items():
+            setting = BROKER_SETTINGS.get(name)
+            if setting is None:
+                usable[name] = text
+                continue
+            try:
+                setting.parse(text)
+            except SettingsError as error:
+                logger.warning("a dynamic setting is left out: %s", error)
+                continue
+            if setting.scope in scopes:
+                usable[name] = text
+        return usable
+
+    def _evaluate(self) -> list[Problem]:
+        problems: list[Problem] = []
+        values: dict[str, Any] = {}
+        layers = [given for _, given in self.layers()]
+        for name, setting in BROKER_SETTINGS.items():
+            text = next((given[name] for given in layers if name in given), None)
+            try:
+                values[name] = self.default(name) if text is None else _parse_given(setting, text)
+            except SettingsError as error:
+                problems += error.problems
+        if not problems:
+            problems = broken_relations(values, set().union(*layers))
+        if not problems:
+            self._values = values
+        return problems
+
+
+def _parse_given(setting: Setting, text: str) -> Any:
+    # An empty text means "not set" where there is no default that it could stand for.
+    if setting.default is None and not text.strip():
+        return None
+    return setting.parse(text)
+
+
+def _is_free_form(name: str) -> bool:
+    """Names that are made of other names: per listener, and parameters for providers."""
+    return name.startswith((LISTENER_PREFIX, "config.providers.", "super.users", "allow.everyone.if.no.acl.found"))
+
+
+def _unknown(name: str) -> str:
+    import difflib  # only who has mistyped a name pays for it
+
+    near = difflib.get_close_matches(name, BROKER_SETTINGS, n=1, cutoff=0.75)
+    return f"unknown setting {name}" + (f"; did you mean {near[0]}?" if near else "; it has no effect")

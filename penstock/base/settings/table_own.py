@@ -1,0 +1,23 @@
+"""Settings that Kafka does not have; their names start with `penstock.`."""
+
+# One setting is two lines: the facts, then the sentence. A formatter would make it eight.
+# fmt: off
+
+from __future__ import annotations
+
+from penstock.base.settings.model import INT, STRING, Scope, Setting, at_least, one_of
+
+READ_ONLY = Scope.READ_ONLY
+
+OWN: tuple[Setting, ...] = (
+    Setting("penstock.frames.per.wakeup", INT, 256, at_least(1), READ_ONLY,
+            "Requests of one connection that are handled before other connections get their turn."),
+    Setting("penstock.log.format", STRING, "text", one_of("text", "json"), READ_ONLY,
+            "Form of the broker's own log lines."),
+    Setting("penstock.log.level", STRING, "info", one_of("debug", "info", "warning", "error"), READ_ONLY,
+            "Least important log lines that are written."),
+    Setting("penstock.metrics.listener", STRING, None, None, READ_ONLY,
+            "host:port that serves /metrics, /health and /ready over HTTP; off unless set."),
+    Setting("penstock.store.path", STRING, None, None, READ_ONLY,
+            "File of the embedded metadata store; penstock.db in the first log folder if not set."),
+)
