@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.coordinator.transaction.verification import ClientAbility
+from penstock.coordinator.transaction.verification import verify as ask_coordinator
+from penstock.protocol.batch import HEADER_BYTES, BatchHeader, InvalidBatch
+from penstock.protocol.errors import ErrorCode
+
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+
+TopicPartition = tuple[str, int]
 
 
 class Verified(NamedTuple):
@@ -20,6 +27,47 @@ class Verified(NamedTuple):
 
 async def verify(
     broker: Broker, transactional_id: str, version: int, batches: list[tuple[str, int, bytes]]
-) -> dict[tuple[str, int], Verified]:
+) -> dict[TopicPartition, Verified]:
     """Guards (or errors) for the partitions whose append needs one."""
-    raise NotImplementedError
+    headers = {(topic, index): header for topic, index, batch in batches if (header := _transactional(batch))}
+    pairs = {(header.producer_id, header.producer_epoch) for header in headers.values()}
+    if len(pairs) > 1:
+        refused = Verified(
+            int(ErrorCode.INVALID_PRODUCER_ID_MAPPING), "Transactional records contained more than one producer ID"
+        )
+        return {(topic, index): refused for topic, index, _ in batches}
+    verified: dict[TopicPartition, Verified] = {}
+    guards: dict[TopicPartition, Any] = {}
+    ability = ClientAbility.of_produce(version)
+    for topic_partition, header in headers.items():
+        partition = broker.replicas.find(*topic_partition)
+        if partition is None or not partition.is_leader:
+            continue  # the append says why
+        log = partition.log
+        stored_epoch = log.producer_epoch(header.producer_id)
+        if stored_epoch is not None and header.producer_epoch < stored_epoch:
+            verified[topic_partition] = Verified(int(ErrorCode.INVALID_PRODUCER_EPOCH), "The producer has an old epoch")
+            continue
+        guard = log.start_verification(header.producer_id, header.producer_epoch, header.base_sequence, ability.adds)
+        if guard is not None:
+            guards[topic_partition] = guard
+    if guards and (ability.adds or broker.settings["transaction.partition.verification.enable"]):
+        ((producer_id, epoch),) = pairs
+        codes = await ask_coordinator(broker.transaction_links, transactional_id, producer_id, epoch, guards, ability)
+    else:
+        codes = dict.fromkeys(guards, ErrorCode.NONE)
+    for topic_partition, guard in guards.items():
+        code = codes[topic_partition]
+        verified[topic_partition] = Verified(int(code), code.message if code else None, guard)
+    return verified
+
+
+def _transactional(batch: bytes) -> BatchHeader | None:
+    """The header of a transactional batch; None for others and for what the append will refuse anyway."""
+    if len(batch) < HEADER_BYTES:
+        return None
+    try:
+        header = BatchHeader.parse(batch)
+    except InvalidBatch:
+        return None
+    return header if header.is_transactional else None

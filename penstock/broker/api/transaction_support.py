@@ -1,0 +1,45 @@
+"""What the transaction APIs share: who may use a transactional id, and errors that old clients do not know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.api.spec import RequestContext
+    from penstock.broker.broker import Broker
+
+
+def fenced_for_version(error: ErrorCode, knows_fenced: bool) -> int:
+    """Clients from before PRODUCER_FENCED are told INVALID_PRODUCER_EPOCH."""
+    if error is ErrorCode.PRODUCER_FENCED and not knows_fenced:
+        return int(ErrorCode.INVALID_PRODUCER_EPOCH)
+    return int(error)
+
+
+def allowed(broker: Broker, ctx: RequestContext, operation: str, kind: str, name: str) -> bool:
+    security = getattr(broker, "security", None)
+    return security is None or bool(security.authorize(ctx, operation, kind, name))
+
+
+def may_use_transactional_id(broker: Broker, ctx: RequestContext, transactional_id: str) -> bool:
+    return allowed(broker, ctx, "WRITE", "TRANSACTIONAL_ID", transactional_id)
+
+
+def may_see_transactional_id(broker: Broker, ctx: RequestContext, transactional_id: str) -> bool:
+    return allowed(broker, ctx, "DESCRIBE", "TRANSACTIONAL_ID", transactional_id)
+
+
+def two_phase_allowed(broker: Broker, ctx: RequestContext, transactional_id: str) -> bool:
+    return allowed(broker, ctx, "TWO_PHASE_COMMIT", "TRANSACTIONAL_ID", transactional_id)
+
+
+def may_write_idempotently(broker: Broker, ctx: RequestContext) -> bool:
+    """IDEMPOTENT_WRITE on the cluster, or WRITE on any topic (KIP-679)."""
+    security = getattr(broker, "security", None)
+    return (
+        security is None
+        or bool(security.authorize(ctx, "IDEMPOTENT_WRITE", "CLUSTER", "kafka-cluster"))
+        or bool(security.authorize_by_resource_type(ctx, "WRITE", "TOPIC"))
+    )

@@ -1,0 +1,75 @@
+"""27 WriteTxnMarkers, v1–2: end a transaction in partitions that this broker leads.
+
+Sent by transaction coordinators, and by Kafka's transactions tool to abort a hanging transaction by hand.
+v2: the transaction.version of the coordinator, which decides how strictly the producer's epoch is checked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.broker.api.transaction_support import allowed
+from penstock.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+API = ApiSpec(27, "WriteTxnMarkers", 1, 2)
+
+
+async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+    from penstock.broker.transaction_links import write_markers_here
+    from penstock.coordinator.transaction.marker_sender import MarkerWrite
+
+    cluster = ("CLUSTER", "kafka-cluster")
+    if not allowed(broker, ctx, "CLUSTER_ACTION", *cluster) and not allowed(broker, ctx, "ALTER", *cluster):
+        return error_response(request, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), None)
+    markers = [
+        MarkerWrite(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.transaction_result,
+            marker.coordinator_epoch,
+            marker.transaction_version,
+            tuple((topic.name, index) for topic in marker.topics for index in topic.partition_indexes),
+        )
+        for marker in request.markers
+    ]
+    return _response(request, await write_markers_here(broker, markers))
+
+
+def _response(request: Any, answers: list[dict[tuple[str, int], int]]) -> Any:
+    from penstock.protocol import messages
+
+    api = messages.api("write_txn_markers")
+    return api.Response(
+        markers=[
+            api.WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    api.WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            api.WritableTxnMarkerPartitionResult(
+                                partition_index=index, error_code=codes[(topic.name, index)]
+                            )
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker, codes in zip(request.markers, answers, strict=True)
+        ]
+    )
+
+
+def error_response(request: Any, code: int, message: str | None) -> Any:
+    return _response(
+        request,
+        [
+            {(topic.name, index): code for topic in marker.topics for index in topic.partition_indexes}
+            for marker in request.markers
+        ],
+    )
