@@ -1,0 +1,396 @@
+"""The controller's hands: wins or loses the election, reads and writes the store, feeds the core, publishes what it
+decides.
+
+Every broker has one; at most one in the cluster is active. Watches only mark what must be read again; requests queue;
+one task handles them one at a time, so that each decision stands on the outcome of the one before. A write that is
+refused because another controller has taken over makes this one step down; a write whose fate is unknown makes it
+read everything again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.base.clock import Clock, SystemClock
+from penstock.cluster import znodes
+from penstock.cluster.channels import BrokerChannel, PushTransport
+from penstock.cluster.controller import (
+    ControllerPolicy,
+    ControllerState,
+    Decision,
+    decide,
+    initial_state,
+    settle,
+)
+from penstock.cluster.controller_store import ControllerMoved, FencedWriter, StateUnknown
+from penstock.cluster.controller_watches import TreeWatcher
+from penstock.cluster.events import (
+    AlterPartitions,
+    AlterPartitionsAnswer,
+    AlterReassignments,
+    Answer,
+    ControlledShutdown,
+    ControlledShutdownAnswer,
+    ElectLeaders,
+    Event,
+    ImageAcknowledged,
+    ImbalanceCheck,
+    PartitionAnswer,
+    TopicPartition,
+)
+from penstock.cluster.image import NO_BROKER, BrokerRegistration, MetadataImage
+from penstock.cluster.loading import load_state, read_topic
+from penstock.protocol.errors import ErrorCode
+from penstock.store.interface import (
+    Create,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    SessionState,
+    SetData,
+    StoreError,
+    TreeStore,
+    WatchEvent,
+)
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.2
+MAX_QUEUED_REQUESTS = 4096
+
+
+class NotController(Exception):
+    """This broker is not the active controller (or just stopped being it): ask the one that is."""
+
+
+@dataclass(slots=True)
+class _Request:
+    event: Event
+    future: asyncio.Future[Answer] | None
+
+
+class ControllerDriver:
+    def __init__(
+        self,
+        store: TreeStore,
+        node_id: int,
+        cluster_id: str,
+        transport_to: Callable[[BrokerRegistration], PushTransport],
+        *,
+        policy: Callable[[], ControllerPolicy] = ControllerPolicy,
+        clock: Clock | None = None,
+        imbalance_check_s: float | None = 300.0,
+    ) -> None:
+        self._store = store
+        self._node_id = node_id
+        self._cluster_id = cluster_id
+        self._transport_to = transport_to
+        self._policy = policy
+        self._clock: Clock = clock or SystemClock()
+        self._imbalance_check_s = imbalance_check_s
+        self._requests: deque[_Request] = deque()
+        self._watcher = TreeWatcher(store, self._poke, self._clock.now_ms)
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._channels: dict[int, BrokerChannel] = {}
+        self._retired: set[asyncio.Task[None]] = set()
+        self._state: ControllerState | None = None
+        self._writer: FencedWriter | None = None
+        self._last_image = (-1, 0)
+        """(epoch, version) published last: versions never repeat within an epoch, also across reloads."""
+        self._moved = False
+        self.controller_id = NO_BROKER
+        """Who is controller as far as the store told last."""
+
+    # --- what others may ask ---
+
+    @property
+    def is_active(self) -> bool:
+        return self._state is not None
+
+    @property
+    def state(self) -> ControllerState:
+        """The state of the active controller; raises NotController elsewhere."""
+        if self._state is None:
+            raise NotController
+        return self._state
+
+    async def alter_partition(self, request: AlterPartitions) -> AlterPartitionsAnswer:
+        """ISR changes of one leader broker (AlterPartition)."""
+        answer = await self._ask(request)
+        assert isinstance(answer, AlterPartitionsAnswer)
+        return answer
+
+    async def elect_leaders(self, request: ElectLeaders) -> dict[TopicPartition, PartitionAnswer]:
+        answer = await self._ask(request)
+        assert isinstance(answer, dict)
+        return answer
+
+    async def alter_reassignments(self, request: AlterReassignments) -> dict[TopicPartition, PartitionAnswer]:
+        answer = await self._ask(request)
+        assert isinstance(answer, dict)
+        return answer
+
+    async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> ControlledShutdownAnswer:
+        answer = await self._ask(ControlledShutdown(broker_id, broker_epoch))
+        assert isinstance(answer, ControlledShutdownAnswer)
+        return answer
+
+    async def _ask(self, event: Event) -> Answer:
+        if self._state is None or len(self._requests) >= MAX_QUEUED_REQUESTS:
+            raise NotController
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._requests.append(_Request(event, future))
+        self._wake.set()
+        return await future
+
+    # --- life ---
+
+    async def start(self) -> None:
+        self._task = asyncio.ensure_future(self._run())
+
+    async def stop(self) -> None:
+        """Step down and stop. The session ends elsewhere; until then the /controller node is given back here."""
+        if self._task is None:
+            return
+        was_active = self.is_active
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._task = None
+        await self._resign()
+        if was_active and self._store.session_state is SessionState.CONNECTED:
+            with contextlib.suppress(StoreError):
+                await self._store.delete(znodes.CONTROLLER)
+
+    def session_changed(self) -> None:
+        """The store's session expired or came back: look again at who is controller."""
+        self._moved = True
+        self._wake.set()
+
+    def _poke(self) -> None:
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._serve_one_term()
+            except StoreError as error:
+                logger.warning("controller election pauses: %s", error)
+            except Exception:
+                logger.exception("the controller failed; it starts over from the store")
+            await self._resign()
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _serve_one_term(self) -> None:
+        """Wait to be elected, then decide until deposed or in doubt."""
+        self._moved = False
+        epoch = await self._win_election()
+        while epoch is None:
+            await self._wake.wait()
+            self._wake.clear()
+            epoch = await self._win_election()
+        self._writer = FencedWriter(self._store, *epoch)
+        await self._take_over()
+        timer = asyncio.ensure_future(self._tick()) if self._imbalance_check_s else None
+        try:
+            while not self._moved:
+                await self._handle_everything()
+                await self._wake.wait()
+                self._wake.clear()
+        except ControllerMoved:
+            logger.warning("controller epoch %d is over: another broker has taken over", self._writer.epoch)
+        except StateUnknown as doubt:
+            logger.warning("the controller reads everything again: %s", doubt)
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    async def _win_election(self) -> tuple[int, int] | None:
+        """(epoch, version of the epoch node) when this broker is the controller now."""
+
+        def changed(_: WatchEvent) -> None:
+            self._moved = True
+            self._wake.set()
+
+        try:
+            current = await self._store.get(znodes.CONTROLLER, changed)
+        except NoNode:
+            current = None
+        if current is not None:
+            self.controller_id = znodes.decode_controller(current.data)
+            if current.stat.ephemeral_owner != self._store.session_id:
+                return None
+            epoch_node = await self._store.get(znodes.CONTROLLER_EPOCH)
+            return int(epoch_node.data), epoch_node.stat.version
+        try:
+            epoch_node = await self._store.get(znodes.CONTROLLER_EPOCH)
+        except NoNode:
+            with contextlib.suppress(NodeExists):
+                await self._store.create(znodes.CONTROLLER_EPOCH, b"0")
+            epoch_node = await self._store.get(znodes.CONTROLLER_EPOCH)
+        epoch = int(epoch_node.data) + 1
+        claim = znodes.encode_controller(self._node_id, self._clock.now_ms())
+        try:
+            await self._store.multi(
+                [
+                    Create(znodes.CONTROLLER, claim, ephemeral=True),
+                    SetData(znodes.CONTROLLER_EPOCH, str(epoch).encode(), epoch_node.stat.version),
+                ]
+            )
+        except MultiFailed:
+            self._wake.set()  # somebody was faster: look again
+            return None
+        self.controller_id = self._node_id
+        self._moved = False
+        await self._store.exists(znodes.CONTROLLER, changed)
+        logger.info("broker %d is the controller now, epoch %d", self._node_id, epoch)
+        return epoch, epoch_node.stat.version + 1
+
+    async def _take_over(self) -> None:
+        """Read everything, do what was left undone, and begin to publish."""
+        assert self._writer is not None
+        epoch = self._writer.epoch
+        empty = initial_state(self._cluster_id, self._node_id, epoch, self._policy())
+        if self._last_image[0] == epoch:
+            empty = replace(empty, image=replace(empty.image, version=self._last_image[1]))
+        self._watcher.reset()
+        await self._watcher.arm()
+        loaded = await load_state(
+            self._store,
+            empty,
+            on_brokers=self._watcher.on_brokers,
+            on_topics=self._watcher.on_topics,
+            on_topic=self._watcher.on_topic,
+        )
+        state = await self._give_ids(loaded.state, loaded.without_id)
+        decision = settle(state, loaded.bounced)
+        await self._writer.write(decision.output)
+        self._state = decision.state
+        self._note_published()
+        self._align_channels()
+        self._wake.set()
+
+    async def _give_ids(self, state: ControllerState, names: list[str]) -> ControllerState:
+        """Topics made before topic ids existed get one now."""
+        assert self._writer is not None
+        topics, versions, by_id = dict(state.image.topics), dict(state.topic_versions), dict(state.image.topic_names)
+        by_id.pop(uuid.UUID(int=0), None)
+        for name in names:
+            record = await read_topic(self._store, name)
+            if record is None:
+                continue
+            topic_id = uuid.uuid4()
+            data = znodes.encode_topic(topic_id, record.assignments)
+            await self._writer.write_operations([SetData(znodes.topic_path(name), data, record.version)])
+            topics[name] = replace(topics[name], topic_id=topic_id)
+            versions[name], by_id[topic_id] = record.version + 1, name
+        return replace(state, image=replace(state.image, topics=topics, topic_names=by_id), topic_versions=versions)
+
+    async def _resign(self) -> None:
+        self._state = None
+        self._writer = None
+        self._watcher.reset()
+        channels, self._channels = list(self._channels.values()), {}
+        await asyncio.gather(*(channel.close() for channel in channels))
+        requests, self._requests = self._requests, deque()
+        for request in requests:
+            if request.future is not None and not request.future.done():
+                request.future.set_exception(NotController())
+
+    async def _tick(self) -> None:
+        assert self._imbalance_check_s is not None
+        while True:
+            await asyncio.sleep(self._imbalance_check_s)
+            self._requests.append(_Request(ImbalanceCheck(), None))
+            self._wake.set()
+
+    # --- work ---
+
+    async def _handle_everything(self) -> None:
+        """Until nothing is marked and nothing is queued; the tree goes first, because requests are judged by it."""
+        while not self._moved:
+            event = await self._watcher.next_event(self.state)
+            if event is not None:
+                await self._decide(event)
+                continue
+            if not self._requests:
+                return
+            request = self._requests.popleft()
+            try:
+                answer = await self._decide(request.event)
+            except BaseException:
+                if request.future is not None and not request.future.done():
+                    request.future.set_exception(NotController())
+                raise
+            if request.future is not None and not request.future.done():
+                request.future.set_result(answer)
+
+    async def _decide(self, event: Event) -> Answer:
+        assert self._writer is not None
+        state = self.state
+        policy = self._policy()
+        if policy != state.policy:
+            state = replace(state, policy=policy)
+        decision = decide(state, event)
+        await self._writer.write(decision.output)
+        self._publish(decision)
+        return decision.output.answer
+
+    def _publish(self, decision: Decision) -> None:
+        self._state = decision.state
+        delta = decision.output.delta
+        if delta is None:
+            return
+        self._note_published()
+        for channel in self._channels.values():
+            channel.offer(delta)
+        if delta.brokers_changed or delta.brokers_removed:
+            self._align_channels()
+
+    def _note_published(self) -> None:
+        image = self.state.image
+        self._last_image = (image.controller_epoch, image.version)
+
+    def _align_channels(self) -> None:
+        """One channel for each registration that exists, none for those that are gone."""
+        brokers = self.state.image.brokers
+        for broker_id, channel in list(self._channels.items()):
+            known = brokers.get(broker_id)
+            if known is None or known.epoch != channel.broker.epoch:
+                del self._channels[broker_id]
+                task = asyncio.ensure_future(channel.close())
+                self._retired.add(task)
+                task.add_done_callback(self._retired.discard)
+        for broker_id, broker in sorted(brokers.items()):
+            if broker_id not in self._channels:
+                self._channels[broker_id] = BrokerChannel(
+                    broker, self._transport_to(broker), self._current_image, self._acknowledged, self._refused
+                )
+
+    def _current_image(self) -> MetadataImage:
+        return self.state.image
+
+    def _acknowledged(self, broker: BrokerRegistration, version: int) -> None:
+        state = self._state
+        if state is not None and any(broker.broker_id in d.waiting_for for d in state.deletions.values()):
+            self._requests.append(_Request(ImageAcknowledged(broker.broker_id, broker.epoch, version), None))
+            self._wake.set()
+
+    def _refused(self, broker: BrokerRegistration, error_code: int) -> None:
+        if error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
+            # The broker has heard of a newer controller: the election node tells the truth.
+            self._moved = True
+            self._wake.set()
+        else:
+            logger.warning("broker %d refuses the image: error %d", broker.broker_id, error_code)
+
+    def describe(self) -> dict[str, Any]:
+        """For status pages and logs."""
+        return {"active": self.is_active, "controller_id": self.controller_id, "epoch": self._last_image[0]}
