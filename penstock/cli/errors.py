@@ -1,0 +1,49 @@
+"""What went wrong, said in one line, with what to do next, and the exit code that scripts may rely on."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Stable: scripts depend on these."""
+
+    OK = 0
+    FAILED = 1  # the work was tried and failed
+    USAGE = 2  # the command line makes no sense
+    UNREACHABLE = 3  # no broker answers
+    NOT_FOUND = 4  # an unknown topic, group, broker, pipeline, …
+    REFUSED = 5  # the broker said no (bad value, exists already, not allowed)
+    INCOMPLETE = 6  # some of it was done; the output says which
+    UNHEALTHY = 7  # doctor, verify and the like found problems
+    INTERRUPTED = 130  # Ctrl-C
+
+
+class UserError(Exception):
+    """Shown to the user without a stack trace."""
+
+    def __init__(self, message: str, hint: str | None = None, code: ExitCode = ExitCode.FAILED) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.code = code
+
+
+def usage_error(message: str, hint: str | None = None) -> UserError:
+    return UserError(message, hint, ExitCode.USAGE)
+
+
+def not_found(kind: str, name: str, known: Iterable[str] = ()) -> UserError:
+    """An unknown name, with the nearest known ones."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    if close:
+        hint = f"did you mean {' or '.join(close)}?"
+    elif known:
+        shown = ", ".join(sorted(known)[:5])
+        hint = f"there is: {shown}{', …' if len(known) > 5 else ''}"
+    else:
+        hint = f"there is no {kind} yet"
+    return UserError(f"there is no {kind} {name!r}", hint, ExitCode.NOT_FOUND)

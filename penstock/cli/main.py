@@ -1,0 +1,125 @@
+"""Entry of `penstock`: finds the command, and turns what goes wrong into one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.commands import COMMANDS
+from penstock.cli.errors import ExitCode, UserError
+
+if TYPE_CHECKING:
+    import typer
+
+
+def main() -> None:
+    arguments = sys.argv[1:]
+    if arguments in ([], ["--help"], ["-h"]) and "_PENSTOCK_COMPLETE" not in os.environ:
+        sys.stdout.write(overview())
+        sys.exit(ExitCode.OK)
+    if arguments in (["--version"], ["-V"]):
+        from importlib.metadata import version
+
+        sys.stdout.write(f"penstock {version('penstock')}\n")
+        sys.exit(ExitCode.OK)
+    sys.exit(run(arguments))
+
+
+def overview() -> str:
+    """Help of the whole command. Written without Typer: importing that alone takes longer than help may."""
+    width = max(len(name) for name in COMMANDS)
+    lines = [
+        "Usage: penstock COMMAND [OPTIONS]",
+        "",
+        "A Kafka-compatible commit log with pipelines on Spark.",
+        "",
+        "Commands:",
+    ]
+    lines += [f"  {name.ljust(width)}  {summary}" for name, (_, summary) in COMMANDS.items()]
+    lines += ["", "`penstock COMMAND --help` tells more. Start with `penstock up`."]
+    return "\n".join(lines) + "\n"
+
+
+def build() -> Any:
+    """The whole command tree as a click group whose members are imported when they are asked for."""
+    import importlib
+
+    import typer
+    from typer.core import TyperGroup
+
+    class LazyGroup(TyperGroup):
+        def list_commands(self, ctx: Any) -> list[str]:
+            return list(COMMANDS)
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            if cmd_name not in COMMANDS:
+                return None
+            module = importlib.import_module(f"penstock.cli.{COMMANDS[cmd_name][0]}")
+            app: typer.Typer = module.app
+            built = typer.main.get_command(app)
+            built.name = cmd_name
+            built.short_help = COMMANDS[cmd_name][1]
+            return built
+
+    root = typer.Typer(cls=LazyGroup, add_completion=False, no_args_is_help=True, rich_markup_mode=None)
+
+    @root.callback(help="A Kafka-compatible commit log with pipelines on Spark.")
+    def penstock() -> None: ...
+
+    return typer.main.get_command(root)
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; the exit code. Only here are errors turned into text."""
+    try:
+        if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+            raise unknown_command(arguments[0])
+        result = build().main(args=arguments, prog_name="penstock", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else ExitCode.OK
+    except UserError as error:
+        return _complain(error.message, error.hint, error.code)
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our pipe has seen enough: not an error. Keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    except Exception as error:
+        return _from_library(error)
+
+
+def unknown_command(name: str) -> UserError:
+    import difflib
+
+    close = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
+    hint = f"did you mean `penstock {close[0]}`?" if close else "`penstock --help` lists the commands"
+    return UserError(f"there is no command {name!r}", hint, ExitCode.USAGE)
+
+
+def _from_library(error: Exception) -> int:
+    """Errors that libraries raise for a user's mistake or an absent cluster; anything else is a bug and shows itself."""
+    if hasattr(error, "exit_code") and hasattr(error, "format_message"):  # click's usage errors
+        context = getattr(error, "ctx", None)
+        hint = f"`{context.command_path} --help` tells more" if context is not None else None
+        return _complain(error.format_message(), hint, ExitCode(error.exit_code))
+    if type(error).__name__ in ("Exit", "Abort"):
+        return int(getattr(error, "exit_code", ExitCode.INTERRUPTED))
+    from penstock.client.errors import ClientError
+
+    if isinstance(error, ClientError):
+        return _complain(str(error), None, ExitCode.UNREACHABLE)
+    if isinstance(error, OSError) and error.filename is not None:
+        return _complain(f"{error.filename}: {error.strerror}", None, ExitCode.FAILED)
+    raise error
+
+
+def _complain(message: str, hint: str | None, code: int) -> int:
+    sys.stdout.flush()
+    sys.stderr.write(f"penstock: {message}\n" + (f"  {hint}\n" if hint else ""))
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Named clusters with their security settings, kept in the user's configuration folder as TOML."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from pathlib import Path
+
+from penstock.cli.errors import ExitCode, UserError, not_found
+
+
+def path() -> Path:
+    configured = os.environ.get("PENSTOCK_CONFIG")
+    if configured:
+        return Path(configured)
+    base = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "penstock" / "profiles.toml"
+
+
+def all_profiles() -> dict[str, dict[str, str]]:
+    source = path()
+    try:
+        content = tomllib.loads(source.read_text())
+    except FileNotFoundError:
+        return {}
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{source} is not valid TOML: {error}", "repair or remove the file") from error
+    return {
+        name: {key: str(value) for key, value in section.items()}
+        for name, section in content.items()
+        if isinstance(section, dict)
+    }
+
+
+def load(name: str | None) -> dict[str, str]:
+    """The properties of a profile; of the one named "default" if none is asked for and there is one."""
+    profiles = all_profiles()
+    if name is None:
+        return profiles.get("default", {})
+    if name not in profiles:
+        raise not_found("profile", name, profiles)
+    return profiles[name]
+
+
+def save(profiles: dict[str, dict[str, str]]) -> None:
+    target = path()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for name, properties in sorted(profiles.items()):
+        lines.append(f"[{json.dumps(name)}]")
+        lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in sorted(properties.items())]
+        lines.append("")
+    try:
+        # Profiles hold passwords: nobody else may read them, from the first byte on.
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write("\n".join(lines))
+    except OSError as error:
+        raise UserError(f"cannot write {target}: {error.strerror}", code=ExitCode.FAILED) from error

@@ -1,0 +1,96 @@
+"""Decorators that give commands their shared options: `@command` for those that talk to a cluster.
+
+    app = new_app("Consumer groups.")
+
+    @command(app, "list")
+    def list_groups(session: Session, state: Annotated[str | None, typer.Option(help="…")] = None) -> None: ...
+
+adds --bootstrap, --profile, -X and --json, hands the command its `Session`, and closes that at the end.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.output import Output
+from penstock.cli.session import Session
+
+Bootstrap = Annotated[
+    str | None, typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="Where the cluster is.", show_default=False)
+]
+Profile = Annotated[
+    str | None, typer.Option("--profile", "-p", metavar="NAME", help="A named cluster.", show_default=False)
+]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option("-X", metavar="NAME=VALUE", help="Any client property; may be repeated.", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object per line instead of a table.")]
+
+
+def new_app(help_text: str, **options: Any) -> typer.Typer:
+    """A group of commands that shows its help when called bare."""
+    return typer.Typer(
+        help=help_text, no_args_is_help=options.pop("no_args_is_help", True), add_completion=False, **options
+    )
+
+
+def _with_options(function: Callable[..., Any], shared: dict[str, Any], call: Callable[..., Any]) -> Callable[..., Any]:
+    own = [
+        p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name not in ("session", "output")
+    ]
+    added = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=False if name == "json" else None, annotation=kind
+        )
+        for name, kind in shared.items()
+    ]
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + added
+
+    @functools.wraps(function)
+    def wrapper(**given: Any) -> Any:
+        return call(given)
+
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
+    return wrapper
+
+
+def command(
+    app: typer.Typer, name: str | None = None, **options: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A command that talks to a cluster; its first parameter is `session`."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(given: dict[str, Any]) -> Any:
+            session = Session(given.pop("bootstrap"), given.pop("profile"), given.pop("properties"), given.pop("json"))
+            try:
+                return function(session=session, **given)
+            finally:
+                session.close()
+
+        shared = {"bootstrap": Bootstrap, "profile": Profile, "properties": Properties, "json": Json}
+        app.command(name, **options)(_with_options(function, shared, call))
+        return function
+
+    return register
+
+
+def local_command(
+    app: typer.Typer, name: str | None = None, **options: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A command that works on this machine only; its first parameter is `output`."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(given: dict[str, Any]) -> Any:
+            return function(output=Output(given.pop("json")), **given)
+
+        app.command(name, **options)(_with_options(function, {"json": Json}, call))
+        return function
+
+    return register

@@ -1,0 +1,91 @@
+"""`penstock up`: a broker with its data under ./penstock-data, metrics, and the pipeline runner, in one terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import socket
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.broker import Set, parse_overrides
+from penstock.cli.errors import ExitCode, UserError
+from penstock.cli.supervisor import Part, Supervisor
+from penstock.cli.typed import new_app
+
+app = new_app("Start a broker on this machine, with everything that belongs to it.", no_args_is_help=False)
+
+Port = Annotated[int, typer.Option(help="Port for Kafka clients, on 127.0.0.1.")]
+MetricsPort = Annotated[int, typer.Option(help="Port for /metrics, /health and /ready.")]
+DataDir = Annotated[Path, typer.Option(help="Where all data lives.")]
+Demo = Annotated[bool, typer.Option("--demo", help="Also run the demo: orders, payments and a pipeline over them.")]
+Pipelines = Annotated[bool, typer.Option("--pipelines/--no-pipelines", help="Run applied pipelines (needs Spark).")]
+
+
+@app.command()
+def up(
+    port: Port = 9092,
+    metrics_port: MetricsPort = 9644,
+    data_dir: DataDir = Path("penstock-data"),
+    demo: Demo = False,
+    pipelines: Pipelines = True,
+    set_: Set = None,
+) -> None:
+    """Start a broker on 127.0.0.1:9092 with its data under ./penstock-data. Ctrl-C stops everything in order."""
+    settings = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "log.dirs": str(data_dir / "broker"),
+        "penstock.metrics.listener": f"http://127.0.0.1:{metrics_port}",
+        **parse_overrides(set_),
+    }
+    for number, what in ((port, "--port"), (metrics_port, "--metrics-port")):
+        _insist_on_free(number, what)
+    has_spark = importlib.util.find_spec("pyspark") is not None
+    if demo and not has_spark:
+        raise UserError("the demo needs Spark", "install it with: pip install 'penstock[spark]'")
+    parts = [Part("broker", _penstock("broker", *_sets(settings)), ready_prefix="ready:")]
+    bootstrap = f"127.0.0.1:{port}"
+    if pipelines and has_spark:
+        runner = _penstock("pipeline", "runner", "-b", bootstrap, "--state-dir", str(data_dir / "pipelines"))
+        parts.append(Part("pipelines", runner, ready_prefix="ready:", required=False))
+    if demo:
+        folder = str(data_dir / "demo")
+        command = [sys.executable, "-m", "penstock.pipelines.demo", "--bootstrap", bootstrap, "--folder", folder]
+        parts.append(Part("demo", command, ready_prefix="ready:", required=False))
+    raise typer.Exit(asyncio.run(Supervisor(_say).run(parts, lambda: _welcome(bootstrap, metrics_port, demo))))
+
+
+def _penstock(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "penstock.cli.main", *arguments]
+
+
+def _sets(settings: dict[str, str]) -> list[str]:
+    return [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+
+
+def _insist_on_free(port: int, option: str) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            hint = f"is Penstock up already? Otherwise take another with {option}"
+            raise UserError(f"port {port} is taken", hint, ExitCode.FAILED) from error
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _welcome(bootstrap: str, metrics_port: int, demo: bool) -> None:
+    _say(f"ready: {bootstrap}")
+    _say(f"  metrics      http://127.0.0.1:{metrics_port}/metrics")
+    _say(
+        "  try          echo hello | penstock produce greetings; penstock consume greetings --from-beginning --until-end"
+    )
+    if demo:
+        _say("  demo         penstock consume demo.revenue --from-beginning; penstock pipeline status")
