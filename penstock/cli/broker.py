@@ -35,7 +35,7 @@ def broker(ctx: typer.Context, config: Config = None, set_: Set = None) -> None:
     """Run one broker in the foreground. Prints `ready: <listeners>` when it serves; Ctrl-C or SIGTERM stops it."""
     if ctx.invoked_subcommand is not None:
         return
-    from penstock.base.settings import SettingsError, Settings
+    from penstock.base.settings import Settings, SettingsError
     from penstock.broker import server
 
     if config is not None and not config.is_file():

@@ -99,7 +99,7 @@ def unknown_command(name: str) -> UserError:
 
 
 def _from_library(error: Exception) -> int:
-    """Errors that libraries raise for a user's mistake or an absent cluster; anything else is a bug and shows itself."""
+    """Errors that libraries raise for a user's mistake or an absent cluster; anything else is a bug, and shows."""
     if hasattr(error, "exit_code") and hasattr(error, "format_message"):  # click's usage errors
         context = getattr(error, "ctx", None)
         hint = f"`{context.command_path} --help` tells more" if context is not None else None

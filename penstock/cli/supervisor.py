@@ -38,7 +38,7 @@ class Supervisor:
         self._failed: str | None = None
 
     async def run(self, parts: list[Part], when_ready: Callable[[], None]) -> int:
-        """Start the parts one after the other; return when told to stop (0) or when a required part cannot start (1)."""
+        """Start the parts one after the other; until told to stop (0) or a required part cannot start (1)."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal)
