@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 __all__ = ["Listener", "parse_listeners", "protocol_map"]
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_LISTENER = re.compile(r"(?P<name>[^:/]+)://(?P<host>\[[^\]]*\]|[^:\[\]]*):(?P<port>-?\d+)")
+_LISTENER = r"(?P<name>[^:/]+)://(?P<host>\[[^\]]*\]|[^:\[\]]*):(?P<port>-?\d+)"
 
 
 class Listener(NamedTuple):
@@ -44,7 +44,7 @@ def parse_listeners(
     """The listeners of a list setting; raises ValueError with what is wrong."""
     parsed: list[Listener] = []
     for entry in entries:
-        match = _LISTENER.fullmatch(entry)
+        match = re.fullmatch(_LISTENER, entry)
         if match is None:
             raise ValueError(f"{entry!r} is not NAME://host:port")
         name, port = match["name"].upper(), int(match["port"])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.base.settings.model import Problem, SettingsError
 from penstock.base.settings.table import TOPIC_SETTINGS
@@ -14,9 +13,8 @@ __all__ = ["LogConfig", "build_log_config", "topic_problems"]
 FOREVER = 9223372036854775807
 
 
-@dataclass(frozen=True, slots=True)
-class LogConfig:
-    """All topic-level settings, typed; the names are Kafka's with underscores."""
+class LogConfig(NamedTuple):
+    """All topic-level settings, typed; the names are Kafka's with underscores. `_replace(…)` makes a changed copy."""
 
     cleanup_compact: bool = False
     cleanup_delete: bool = True
@@ -59,9 +57,7 @@ class LogConfig:
         return self.message_timestamp_type == "LogAppendTime"
 
 
-_FIELDS = {
-    name: name.replace(".", "_") for name in TOPIC_SETTINGS if name.replace(".", "_") in LogConfig.__dataclass_fields__
-}
+_FIELDS = {name: name.replace(".", "_") for name in TOPIC_SETTINGS if name.replace(".", "_") in LogConfig._fields}
 
 
 def broker_default(values: Mapping[str, Any], is_set: Callable[[str], bool], topic_name: str) -> Any:

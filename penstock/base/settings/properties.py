@@ -8,7 +8,7 @@ from collections.abc import Iterator
 __all__ = ["parse_properties"]
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_ESCAPE = r"(?s)\\(?:u([0-9a-fA-F]{4})|(.))"
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -52,4 +52,4 @@ def _split(line: str) -> tuple[str, str]:
 def _unescape(text: str) -> str:
     if "\\" not in text:
         return text
-    return _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else _ESCAPES.get(m[2], m[2]), text)
+    return re.sub(_ESCAPE, lambda m: chr(int(m[1], 16)) if m[1] else _ESCAPES.get(m[2], m[2]), text)
