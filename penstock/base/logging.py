@@ -1,0 +1,115 @@
+"""Structured log lines under the logger `penstock`: a sentence and fields, as text or as JSON.
+
+    logger = get_logger("replication")
+    logger.info("follower left the ISR", topic="orders", partition=3, replica=2)
+
+Library code only gets loggers. Who runs a broker as a program calls `configure`; in somebody else's process nobody
+does, and nothing but the logger `penstock` is ever touched.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+__all__ = ["StructuredLogger", "configure", "get_logger"]
+
+ROOT_NAME = "penstock"
+_FIELDS = "penstock_fields"
+
+logging.getLogger(ROOT_NAME).addHandler(logging.NullHandler())
+
+
+class StructuredLogger:
+    """Wraps a standard logger; keyword arguments become fields of the line."""
+
+    __slots__ = ("_bound", "_logger")
+
+    def __init__(self, logger: logging.Logger, bound: Mapping[str, Any] | None = None) -> None:
+        self._logger = logger
+        self._bound = dict(bound or {})
+
+    def bind(self, **fields: Any) -> StructuredLogger:
+        """A logger whose lines all carry these fields."""
+        return StructuredLogger(self._logger, {**self._bound, **fields})
+
+    def debug(self, message: str, **fields: Any) -> None:
+        self._log(logging.DEBUG, message, fields)
+
+    def info(self, message: str, **fields: Any) -> None:
+        self._log(logging.INFO, message, fields)
+
+    def warning(self, message: str, **fields: Any) -> None:
+        self._log(logging.WARNING, message, fields)
+
+    def error(self, message: str, **fields: Any) -> None:
+        self._log(logging.ERROR, message, fields)
+
+    def exception(self, message: str, **fields: Any) -> None:
+        """An error with the traceback of the exception that is being handled."""
+        self._log(logging.ERROR, message, fields, exc_info=True)
+
+    def _log(self, level: int, message: str, fields: dict[str, Any], exc_info: bool = False) -> None:
+        if self._logger.isEnabledFor(level):
+            extra = {_FIELDS: {**self._bound, **fields}}
+            self._logger.log(level, "%s", message, exc_info=exc_info, extra=extra, stacklevel=3)
+
+
+def get_logger(name: str, **bound: Any) -> StructuredLogger:
+    """The logger of a room: `get_logger("log.cleaner")` writes as `penstock.log.cleaner`."""
+    full_name = name if name == ROOT_NAME or name.startswith(ROOT_NAME + ".") else f"{ROOT_NAME}.{name}"
+    return StructuredLogger(logging.getLogger(full_name), bound)
+
+
+def configure(level: str = "info", log_format: str = "text", stream: TextIO | None = None) -> logging.Handler:
+    """Send Penstock's lines to a stream (stderr), once: a second call replaces what the first set up."""
+    logger = logging.getLogger(ROOT_NAME)
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    for old in [h for h in logger.handlers if getattr(h, "penstock_configured", False)]:
+        logger.removeHandler(old)
+    handler.penstock_configured = True  # type: ignore[attr-defined]
+    logger.addHandler(handler)
+    logger.setLevel(level.upper())
+    logger.propagate = False
+    return handler
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class TextFormatter(logging.Formatter):
+    """`time LEVEL logger: sentence key=value …`"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        name = record.name.removeprefix(ROOT_NAME + ".")
+        parts = [f"{_timestamp(record)} {record.levelname:<7} {name}: {record.getMessage()}"]
+        parts += [f"{key}={_plain(value)}" for key, value in getattr(record, _FIELDS, {}).items()]
+        line = " ".join(parts)
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": _timestamp(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, _FIELDS, {}),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str, ensure_ascii=False)
+
+
+def _plain(value: Any) -> str:
+    text = str(value)
+    return json.dumps(text, ensure_ascii=False) if not text or any(c in text for c in ' "=\n\t') else text
