@@ -1,0 +1,119 @@
+"""A SparkSession with nothing to set up: Java found, this Python used by the workers, quiet, and quick to start.
+
+spark = session("my pipeline")                         # all cores of this machine
+spark = session("my pipeline", master="spark://h:7077")  # the same on a cluster
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.pipelines.spark.java import find_java
+
+LOCAL: Final = "local[*]"
+
+# Everything here can be changed by `settings`; these are what a pipeline wants when its user has said nothing.
+_EVERYWHERE: Final = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.python.worker.reuse": "true",
+    "spark.sql.streaming.metricsEnabled": "true",
+    # Changelog checkpoints of the only state store that transformWithState accepts.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+
+_ON_ONE_MACHINE: Final = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    # A shuffle of a stream on one machine wants a few partitions, not two hundred small state stores.
+    "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
+    "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "penstock-warehouse"),
+    # Milliseconds matter in a stream of small batches: do not compile what runs a moment, start the JVM lean.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4 -XX:+UseParallelGC -Xshare:auto",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+}
+
+_LOG_FILE: Final = """\
+rootLogger.level = {level}
+rootLogger.appenderRef.stderr.ref = stderr
+appender.console.type = Console
+appender.console.name = stderr
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex{{short}}
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
+logger.utils.name = org.apache.spark.util.Utils
+logger.utils.level = error
+"""
+
+
+def session(
+    name: str = "penstock",
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    log_level: str = "error",
+) -> Any:
+    """Start Spark, or return the session that already runs in this process (whose master then stays as it is).
+
+    `master` is the one setting that moves a pipeline to a cluster; without it the environment's SPARK_MASTER or all
+    cores of this machine are used. `settings` are Spark's own `spark.*` names.
+    """
+    master = master or os.environ.get("SPARK_MASTER") or LOCAL
+    prepare_environment(local=master.startswith("local"), log_level=log_level)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in spark_settings(master, settings or {}, log_level).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def spark_settings(master: str, settings: Mapping[str, str], log_level: str = "error") -> dict[str, str]:
+    """All settings of a session: our defaults, overridden by the user's."""
+    chosen = dict(_EVERYWHERE)
+    if master.startswith(("local", "spark://127.0.0.1", "spark://localhost")):
+        chosen.update(_ON_ONE_MACHINE)
+    chosen["spark.pyspark.python"] = sys.executable
+    chosen["spark.pyspark.driver.python"] = sys.executable
+    chosen["spark.log.level"] = log_level.upper()
+    chosen.update(settings)
+    return chosen
+
+
+def prepare_environment(*, local: bool, log_level: str = "error") -> None:
+    """What must be in the environment before the JVM starts. Called by `session`; harmless when called twice."""
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(java.home)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("SPARK_CONF_DIR", str(_quiet_conf_folder(log_level)))
+
+
+def _quiet_conf_folder(log_level: str) -> Path:
+    """Spark reads its logging set-up before any setting of ours: so it gets a folder that holds one."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    folder = Path(tempfile.gettempdir()) / f"penstock-spark-{user}" / log_level
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    target = folder / "log4j2.properties"
+    content = _LOG_FILE.format(level=log_level)
+    if not target.exists() or target.read_text() != content:
+        fresh = target.with_name(f"log4j2.{os.getpid()}")
+        fresh.write_text(content)
+        fresh.replace(target)
+    return folder
