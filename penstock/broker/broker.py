@@ -1,47 +1,322 @@
 """The broker: owns every part of one node and wires them together. The parts know nothing of each other's wiring.
 
-Handlers reach everything through the attributes below; a part that is not there yet is None until `start`.
+Start: bind, open the store, load the logs, register, follow the image, then accept. Stop: the same backwards, after
+what is in work has been answered. Handlers reach everything through the attributes below.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.base.clock import Clock, SystemClock
+from penstock.base.metrics import Metrics
 from penstock.broker.api.registry import REGISTRY
+from penstock.broker.background import Background
+from penstock.broker.dispatch import Dispatcher
+from penstock.broker.inter_broker import InterBroker
+from penstock.broker.listener import ConnectionLimits, Listener
+from penstock.broker.membership import Membership, ensure_cluster_id, ensure_tree
+from penstock.broker.stats import BrokerStats, connect_gauges
+from penstock.cluster.channels import LocalTransport, PushTransport, RemoteTransport
+from penstock.cluster.controller import ControllerPolicy
+from penstock.cluster.controller_driver import ControllerDriver
+from penstock.cluster.image import BrokerRegistration, Endpoint, ImageDelta, MetadataImage
+from penstock.cluster.image_holder import ImageHolder
+from penstock.cluster.loading import read_all_configs
+from penstock.log.log_manager import LogManager
+from penstock.replication.replica_manager import ReplicaManager
+from penstock.store.interface import TreeStore
 
 if TYPE_CHECKING:
-    import asyncio
+    from penstock.base.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+DRAIN_SECONDS = 10.0
+READY_SECONDS = 60.0
+DEFAULT_NODE_ID = 1
+
+
+class StartFailed(Exception):
+    """The broker cannot serve; the message says what to change."""
 
 
 class Broker:
     """One node: `await start()`, serve until `await stop()`."""
 
-    settings: Any  # base.settings.Settings
-    clock: Any  # base.clock.Clock
-    node_id: int
-    cluster_id: str
-    store: Any  # store.TreeStore
-    log_manager: Any  # log.log_manager.LogManager
-    replicas: Any  # replication.ReplicaManager
-    controller: Any  # cluster.ControllerDriver, whether or not this node is the active one
-    groups: Any  # coordinator.group service, or None
-    transactions: Any  # coordinator.transaction service, or None
-    security: Any  # acl + quota decisions, or None (everything allowed)
-    metrics: Any
+    store: TreeStore
+    log_manager: LogManager
+    replicas: ReplicaManager
+    controller: ControllerDriver  # on every node; at most one in the cluster is active
+    image_holder: ImageHolder
+    membership: Membership
+    dispatcher: Dispatcher
     loop: asyncio.AbstractEventLoop
 
-    def __init__(self, settings: Any, clock: Any | None = None) -> None:
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self.settings = settings
-        self.clock = clock
+        self.clock: Clock = clock or SystemClock()
         self.registry = REGISTRY
+        self.metrics = Metrics()
+        self.stats = BrokerStats(self.metrics)
+        self.listeners: list[Listener] = []
+        self.node_id = settings.node_id if settings.node_id >= 0 else DEFAULT_NODE_ID
+        self.cluster_id = ""
+        self.groups: Any = None  # coordinator.group service
+        self.transactions: Any = None  # coordinator.transaction service
+        self.transaction_links: Any = None
+        self.security: Any = None  # ACL and quota decisions; None allows everything
+        self.inter_broker_security: Any = None
+        self.fetch_sessions: Any = None
+        self.metrics_server: Any = None
+        self.inter_broker = InterBroker(self)
+        self.ready = False
+        self._background: Background | None = None
+        self._stopping: asyncio.Task[None] | None = None
 
     @property
-    def image(self) -> Any:
-        """The newest MetadataImage that this broker has applied."""
+    def image(self) -> MetadataImage:
+        """The newest MetadataImage that this broker's replicas have taken in."""
         return self.replicas.image
 
+    @property
+    def bound_listeners(self) -> list[str]:
+        """NAME://host:port of each listener, with the port that was bound."""
+        return [f"{listener.name}://{listener.host or '0.0.0.0'}:{listener.port}" for listener in self.listeners]
+
+    # Start -------------------------------------------------------------------------------------------------------
+
     async def start(self) -> None:
-        raise NotImplementedError
+        self.loop = asyncio.get_running_loop()
+        try:
+            self._bind()
+            await self._open_store()
+            await self._load_logs()
+            await self._join()
+        except BaseException:
+            await self._abandon()
+            raise
+        for listener in self.listeners:
+            listener.start_accepting()
+        self.ready = True
+        logger.info("broker=%d serves %s", self.node_id, ", ".join(self.bound_listeners))
+
+    def _bind(self) -> None:
+        self.dispatcher = Dispatcher(self, self.loop)
+        limits = ConnectionLimits(self.settings)
+        advertised = self.settings.advertised_listeners
+        inter_broker = self.settings.inter_broker_listener
+        for configured in self.settings.listeners:
+            listener = Listener(
+                configured.name,
+                configured.host,
+                configured.port,
+                configured.protocol,
+                advertised=advertised is not None,
+                is_inter_broker=configured.name == inter_broker,
+                dispatcher=self.dispatcher,
+                limits=limits,
+                settings=self.settings,
+                tls=self._tls_context(configured.name) if configured.tls else None,
+            )
+            try:
+                listener.bind()
+            except OSError as error:
+                raise StartFailed(f"cannot listen on {configured.host}:{configured.port}: {error}") from error
+            self.listeners.append(listener)
+
+    def _tls_context(self, listener: str) -> Any:
+        from penstock.broker.tls import server_context
+
+        return server_context(self.settings, listener)
+
+    def _endpoints(self) -> dict[str, Endpoint]:
+        """What others are told: the advertised addresses, or this host's name and the port that was bound."""
+        advertised = {listener.name: listener for listener in self.settings.advertised_listeners or []}
+        endpoints: dict[str, Endpoint] = {}
+        for listener in self.listeners:
+            told = advertised.get(listener.name)
+            if told is not None:
+                endpoints[listener.name] = Endpoint(told.host, told.port or listener.port, listener.protocol)
+            elif not advertised:
+                host = listener.host if listener.host not in ("", "0.0.0.0", "::") else socket.getfqdn()
+                endpoints[listener.name] = Endpoint(host, listener.port, listener.protocol)
+        return endpoints
+
+    async def _open_store(self) -> None:
+        if self.settings.embedded:
+            from penstock.store.embedded import EmbeddedDatabase, EmbeddedStore
+
+            path = self.settings["penstock.store.path"] or Path(self.settings.log_dirs[0]) / "penstock.db"
+            self.store = EmbeddedStore(EmbeddedDatabase(Path(path), self.clock))
+        else:
+            self.store = self._zookeeper_store()
+        await self.store.start()
+        await ensure_tree(self.store)
+        self.cluster_id = await ensure_cluster_id(self.store)
+
+    def _zookeeper_store(self) -> TreeStore:
+        raise StartFailed("zookeeper.connect is set, but this release only has the embedded store")
+
+    async def _load_logs(self) -> None:
+        configs = await read_all_configs(self.store)
+        self._apply_dynamic(configs)
+        self.log_manager = LogManager(
+            [Path(directory) for directory in self.settings.log_dirs],
+            lambda topic: self.settings.log_config(dict(configs.get(("topic", topic), {}))),
+            self.clock,
+            node_id=self.node_id,
+            cluster_id=self.cluster_id,
+            on_directory_failed=self._directory_failed,
+        )
+        await self.loop.run_in_executor(None, self.log_manager.start)
+
+    async def _join(self) -> None:
+        self.replicas = ReplicaManager(self.node_id, self.settings, self.clock, self.log_manager, self.loop)
+        self.image_holder = ImageHolder(self.cluster_id)
+        self.image_holder.subscribe(self._image_changed)
+        self.image_holder.subscribe(self.replicas.apply)
+        self.membership = Membership(
+            self.store, self.image_holder, self.node_id, self._endpoints(), self.settings["broker.rack"], self.clock
+        )
+        self.controller = ControllerDriver(
+            self.store,
+            self.node_id,
+            self.cluster_id,
+            self._transport_to,
+            policy=self._controller_policy,
+            clock=self.clock,
+            imbalance_check_s=self._imbalance_check_seconds(),
+        )
+        self.replicas.start()
+        await self._start_coordinators()
+        await self.membership.register()
+        await self.controller.start()
+        registered = await self.image_holder.wait_until(
+            lambda image: (mine := image.brokers.get(self.node_id)) is not None and mine.epoch == self.membership.epoch,
+            READY_SECONDS,
+        )
+        if not registered:
+            raise StartFailed("no controller told this broker its place in time")
+        self._background = Background(self, self.loop)
+        self._background.start()
+        await self._start_metrics()
+
+    async def _start_coordinators(self) -> None:
+        from penstock.broker import coordinators
+
+        await coordinators.start(self)
+
+    async def _start_metrics(self) -> None:
+        address = self.settings["penstock.metrics.listener"]
+        if address:
+            from penstock.base.metrics_server import parse_address, start_metrics_server
+
+            connect_gauges(self)
+            host, port = parse_address(address)
+            self.metrics_server = await start_metrics_server(
+                self.metrics, host, port, healthy=lambda: True, ready=lambda: self.ready
+            )
+
+    def _transport_to(self, registration: BrokerRegistration) -> PushTransport:
+        if registration.broker_id == self.node_id:
+            return LocalTransport(self.image_holder.receive)
+        return RemoteTransport(registration, self.settings.inter_broker_listener, self.inter_broker_security)
+
+    def _controller_policy(self) -> ControllerPolicy:
+        return ControllerPolicy(
+            self.settings["unclean.leader.election.enable"],
+            self.settings["leader.imbalance.per.broker.percentage"],
+            self.settings["delete.topic.enable"],
+        )
+
+    def _imbalance_check_seconds(self) -> float | None:
+        if not self.settings["auto.leader.rebalance.enable"]:
+            return None
+        return float(self.settings["leader.imbalance.check.interval.seconds"])
+
+    # What changes ------------------------------------------------------------------------------------------------
+
+    def _image_changed(self, delta: ImageDelta, image: MetadataImage) -> None:
+        if any(kind == "broker" for kind, _ in delta.configs_changed) and self._apply_dynamic(image.configs):
+            self.loop.call_soon(self.replicas.refresh_configs)
+
+    def _apply_dynamic(self, configs: Any) -> set[str]:
+        return self.settings.apply_dynamic(
+            configs.get(("broker", ""), {}), configs.get(("broker", str(self.node_id)), {})
+        )
+
+    def _directory_failed(self, directory: Path, logs: list[Any]) -> None:
+        logger.error("log directory=%s failed, %d replicas are off line", directory, len(logs))
+        self.replicas.directory_failed(directory, logs)
+
+    async def auto_create_topic(self, name: str) -> str | None:
+        """Create a topic because a client asked about it; what went wrong, or None."""
+        from penstock.broker.topic_creation import auto_create
+
+        return await auto_create(self, name)
+
+    # Stop --------------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        raise NotImplementedError
+        """Answer what is in work, flush, leave a clean folder. Safe to call more than once."""
+        if self._stopping is None:
+            self._stopping = asyncio.ensure_future(self._stop())
+        await self._stopping
+
+    async def _stop(self) -> None:
+        logger.info("broker=%d stops", self.node_id)
+        self.ready = False
+        self.dispatcher.draining = True
+        for listener in self.listeners:
+            listener.close()
+        if self._background is not None:
+            self._background.stop()
+        await self._drain()
+        from penstock.broker import coordinators
+
+        await coordinators.stop(self)
+        await self.replicas.stop()
+        await self.controller.stop()
+        await self.membership.leave()
+        await self._close_connections()
+        if self.metrics_server is not None:
+            self.metrics_server.close()
+        await self.inter_broker.close()
+        await self.loop.run_in_executor(None, self.log_manager.stop)
+        await self.store.close()
+
+    async def _drain(self) -> None:
+        """Let every connection finish its requests; long polls are answered with what is there."""
+        connections = [connection for listener in self.listeners for connection in listener.connections]
+        self.dispatcher.end_long_polls()
+        for connection in connections:
+            connection.close_gracefully()
+        deadline = self.loop.time() + DRAIN_SECONDS
+        while any(not connection.closed for connection in connections) and self.loop.time() < deadline:
+            await asyncio.sleep(0.01)
+
+    async def _close_connections(self) -> None:
+        for listener in self.listeners:
+            for connection in list(listener.connections):
+                connection.close()
+        for task in list(self.dispatcher.tasks):
+            task.cancel()
+        await asyncio.gather(*self.dispatcher.tasks, return_exceptions=True)
+
+    async def _abandon(self) -> None:
+        """A start that failed half-way leaves nothing behind: no port, no lock, no registration."""
+        if self._background is not None:
+            self._background.stop()
+        for listener in self.listeners:
+            listener.close()
+        if hasattr(self, "controller"):
+            await self.controller.stop()
+        if hasattr(self, "log_manager"):
+            await self.loop.run_in_executor(None, lambda: self.log_manager.stop(clean=False))
+        if hasattr(self, "store"):
+            await self.store.close()

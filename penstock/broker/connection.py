@@ -291,13 +291,15 @@ class Connection:
             return
         outbox = self.outbox
         sent_before = outbox.sent_bytes
+        by_file_before = outbox.sendfile_bytes
         try:
             status = outbox.flush()
         except (OSError, FileGone) as error:
             logger.debug("closing client=%s: %s", self.client_host, error)
             self.close()
             return
-        self.dispatcher.sent_bytes += outbox.sent_bytes - sent_before
+        if outbox.sendfile_bytes != by_file_before:
+            self.dispatcher.stats.sendfile_bytes.value += outbox.sendfile_bytes - by_file_before
         if status == DRAINED:
             if self.blocked:
                 self.blocked = False

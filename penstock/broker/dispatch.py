@@ -82,9 +82,9 @@ class Dispatcher:
         self.memory = RequestMemory(broker.settings["queued.max.request.bytes"])
         self.dirty_connections: list[Connection] = []
         self.before_send: list[Callable[[], None]] = []  # run by every flush: write the logs, complete the produces
-        self.sent_bytes = 0
         self.now = self.coarse_time = time.monotonic()
         self.tasks: set[asyncio.Task[None]] = set()
+        self.long_polls: set[Any] = set()  # parked fetches, as replication's FetchWait
         self.draining = False
         self._flush_scheduled = False
         self.routes: dict[int, Route] = {}
@@ -263,6 +263,11 @@ class Dispatcher:
         now = time.monotonic()
         for connection in connections:
             connection.flush(now)
+
+    def end_long_polls(self) -> None:
+        """The broker stops: answer what only waits for more data."""
+        for wait in list(self.long_polls):
+            wait.finish()
 
     def accept_again(self) -> None:
         """A connection closed while the broker was full."""

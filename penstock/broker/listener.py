@@ -106,6 +106,7 @@ class Listener:
             self._receive_buffer = -1  # the kernel tunes it better than a fixed value
         self._sock: socket.socket | None = None
         self._accepting = False
+        self._opened = dispatcher.stats.metrics.cell("connections_opened", name)
 
     def bind(self) -> None:
         """Take the port. OSError if somebody has it."""
@@ -152,12 +153,11 @@ class Listener:
             self._admit(sock, plain_host(address[0]))
 
     def _admit(self, sock: socket.socket, host: str) -> None:
-        stats = self.dispatcher.stats
         if not self.limits.enter(host):
-            stats.connections_refused += 1
+            self._refused("per_ip")
             sock.close()
             return
-        stats.connections_accepted += 1
+        self._opened.value += 1
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -186,17 +186,18 @@ class Listener:
         if was_full:
             self.dispatcher.accept_again()
 
-    def expire_idle(self, now: float, max_idle_seconds: float) -> int:
+    def _refused(self, reason: str) -> None:
+        self.dispatcher.stats.metrics.cell("connections_refused", reason).value += 1
+
+    def expire_idle(self, now: float, max_idle_seconds: float) -> None:
         """Close connections on which nothing happened for too long; give large buffers of quiet ones back."""
-        expired = 0
         for connection in list(self.connections):
             quiet = now - connection.last_active
             if quiet > max_idle_seconds > 0 and connection.idle:
                 connection.close()
-                expired += 1
+                self._refused("idle")
             elif quiet > 5.0:
                 connection.shrink()
-        return expired
 
 
 def _bound_socket(host: str, port: int) -> socket.socket:

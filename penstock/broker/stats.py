@@ -1,47 +1,113 @@
-"""Counters that the hot path can afford: plain integers, turned into Prometheus text only when somebody asks."""
+"""The cells of base.metrics that broker/ counts in, found once so that the hot path only adds to attributes."""
 
 from __future__ import annotations
 
-LATENCY_BUCKETS = 28  # bucket n counts answers that took less than 2^n microseconds: up to two minutes
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from penstock.base.metrics import Metrics
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+LabelledValues = Iterable[tuple[tuple[str, ...], float]]
 
 
 class ApiStats:
     """Requests of one API: how many, how many failed, how long they took."""
 
-    __slots__ = ("buckets", "count", "errors", "name", "seconds")
+    __slots__ = ("_histogram", "_requests", "errors", "name")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, metrics: Metrics, name: str) -> None:
         self.name = name
-        self.count = 0
         self.errors = 0
-        self.seconds = 0.0
-        self.buckets = [0] * LATENCY_BUCKETS
+        self._requests = metrics.cell("requests", name)
+        self._histogram = metrics.histogram("request_seconds", name)
+
+    @property
+    def count(self) -> int:
+        return int(self._requests.value)
 
     def observe(self, seconds: float) -> None:
-        self.count += 1
-        self.seconds += seconds
-        bucket = int(seconds * 1_000_000).bit_length()
-        self.buckets[bucket if bucket < LATENCY_BUCKETS else LATENCY_BUCKETS - 1] += 1
+        self._requests.value += 1
+        self._histogram.observe(seconds)
 
 
 class BrokerStats:
-    """Everything that is counted in broker/, by one owner."""
+    """Plain numbers of the hot path, handed to Prometheus at each scrape."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Metrics) -> None:
+        self.metrics = metrics
         self.apis: dict[int, ApiStats] = {}
-        self.received_bytes = 0
-        self.sent_bytes = 0
-        self.sendfile_bytes = 0
-        self.produced_bytes = 0
-        self.fetched_bytes = 0
-        self.connections_accepted = 0
-        self.connections_refused = 0
-        self.connections_expired = 0
-        self.loop_lag_seconds = 0.0
+        self.sendfile_bytes = metrics.cell("sendfile_bytes")
+        self.produced_bytes = metrics.cell("produced_bytes")
+        self.produced_batches = metrics.cell("produced_batches")
+        self.fetched_bytes = metrics.cell("fetched_bytes", "consumer")
+        self.replicated_bytes = metrics.cell("fetched_bytes", "follower")
+        self.loop_lag = metrics.histogram("event_loop_lag_seconds")
         self.loop_lag_max_seconds = 0.0
 
     def api(self, key: int, name: str) -> ApiStats:
         found = self.apis.get(key)
         if found is None:
-            found = self.apis[key] = ApiStats(name)
+            found = self.apis[key] = ApiStats(self.metrics, name)
         return found
+
+    def error(self, api_name: str, code: int) -> None:
+        """Count an error code in an answer."""
+        from penstock.protocol.errors import error_name
+
+        self.metrics.cell("request_errors", api_name, error_name(code)).value += 1
+
+
+def connect_gauges(broker: Broker) -> None:
+    """What is looked at only when somebody asks for metrics."""
+    metrics = broker.metrics
+
+    def connections() -> LabelledValues:
+        return [((listener.name,), len(listener.connections)) for listener in broker.listeners]
+
+    def in_flight() -> LabelledValues:
+        return [((), sum(len(c.slots) for listener in broker.listeners for c in listener.connections))]
+
+    def request_memory() -> LabelledValues:
+        return [((), sum(len(c.buffer) for listener in broker.listeners for c in listener.connections))]
+
+    def parked() -> LabelledValues:
+        polls = len(broker.dispatcher.long_polls)
+        return [(("fetch",), polls), (("produce",), broker.replicas.parking.parked - polls)]
+
+    def partitions() -> LabelledValues:
+        hosted = broker.replicas.partitions.values()
+        leaders = sum(partition.is_leader for partition in hosted)
+        return [(("leader",), leaders), (("follower",), len(hosted) - leaders)]
+
+    def under_replicated() -> LabelledValues:
+        return [((), sum(p.is_leader and len(p.isr) < len(p.replicas) for p in broker.replicas.partitions.values()))]
+
+    def under_min_isr() -> LabelledValues:
+        return [((), sum(p.under_min_isr() for p in broker.replicas.partitions.values()))]
+
+    def log_sizes() -> LabelledValues:
+        sizes: dict[str, int] = {}
+        for log in broker.log_manager.logs():
+            folder = str(log.directory.parent)
+            sizes[folder] = sizes.get(folder, 0) + log.size_bytes()
+        return [((folder,), size) for folder, size in sizes.items()]
+
+    def offline() -> LabelledValues:
+        return [((), sum(p.leader < 0 for t in broker.image.topics.values() for p in t.partitions.values()))]
+
+    def controller() -> LabelledValues:
+        return [((), int(broker.controller.is_active))]
+
+    metrics.gauge_source("connections", connections)
+    metrics.gauge_source("requests_in_flight", in_flight)
+    metrics.gauge_source("request_memory_bytes", request_memory)
+    metrics.gauge_source("parked", parked)
+    metrics.gauge_source("partitions", partitions)
+    metrics.gauge_source("under_replicated_partitions", under_replicated)
+    metrics.gauge_source("under_min_isr_partitions", under_min_isr)
+    metrics.gauge_source("log_size_bytes", log_sizes)
+    metrics.gauge_source("offline_partitions", offline)
+    metrics.gauge_source("controller_active", controller)

@@ -42,7 +42,7 @@ def features(broker: Broker) -> dict[str, tuple[int, int, int]]:
 def encode_body(broker: Broker, version: int, error: int) -> bytearray:
     flexible = version >= 3
     out = bytearray(INT16.pack(error))
-    apis = broker.registry.advertised()
+    apis = broker.registry.advertised(broker.settings)
     out += varint(len(apis) + 1) if flexible else INT32.pack(len(apis))
     for api in apis:
         out += _KEY(*api)

@@ -19,6 +19,7 @@ from penstock.protocol.errors import ErrorCode
 from penstock.replication import reads
 from penstock.replication.partition import Bound
 from penstock.replication.reads import Fetched
+from penstock.replication.waits import FetchWait
 
 if TYPE_CHECKING:
     from penstock.broker.dispatch import Dispatcher, Route
@@ -55,9 +56,9 @@ class FetchHandler:
             self.route.stats.errors += 1
             connection.mark_dirty()
             return
-        results = self._read(request, context, update=True)
+        results = self.read(request, context, update=True)
         if self._answers_now(request, context, results):
-            self._answer(connection, slot, correlation_id, request, context, results)
+            self.answer(connection, slot, correlation_id, request, context, results)
             connection.mark_dirty()
         else:
             self._park(connection, slot, correlation_id, request, context)
@@ -80,7 +81,7 @@ class FetchHandler:
             return Bound.LOG_END
         return Bound.LAST_STABLE if request.isolation_level == 1 else Bound.HIGH_WATERMARK
 
-    def _read(self, request: FetchRequest, context: FetchContext, update: bool) -> Results:
+    def read(self, request: FetchRequest, context: FetchContext, update: bool) -> Results:
         remaining = self._limit_bytes(request)
         bound = self._bound(request)
         follower = request.replica_id >= 0
@@ -147,23 +148,15 @@ class FetchHandler:
             if type(found := self._find(request, asked)) is not Fetched
         ]
         connection.busy = True
-
-        def ready() -> None:
-            connection.on_close = None
-            if connection.closed:
-                return
-            results = self._read(request, context, update=False)
-            self._answer(connection, slot, correlation_id, request, context, results)
-            connection.finish(slot, slot.parts)
-
-        parking = self.broker.replicas.parking
-        wait = parking.until_readable(
-            watched, min(request.min_bytes, self._limit_bytes(request)), request.max_wait_ms, ready
-        )
+        parked = ParkedFetch(self, connection, slot, correlation_id, request, context)
+        connection.on_close = parked.cancel
+        min_bytes = min(request.min_bytes, self._limit_bytes(request))
+        wait = self.broker.replicas.parking.until_readable(watched, min_bytes, request.max_wait_ms, parked.ready)
         if not wait.done:
-            connection.on_close = lambda: parking.cancel(wait)
+            parked.wait = wait
+            self.dispatcher.long_polls.add(wait)
 
-    def _answer(
+    def answer(
         self,
         connection: Connection,
         slot: Slot,
@@ -173,9 +166,10 @@ class FetchHandler:
         results: Results,
     ) -> None:
         leaders = None
+        fetched_bytes = self.stats.replicated_bytes if request.replica_id >= 0 else self.stats.fetched_bytes
         for _, fetched in results:
             if fetched.region is not None:
-                self.stats.fetched_bytes += fetched.region.length
+                fetched_bytes.value += fetched.region.length
             if fetched.error:
                 self.route.stats.errors += 1
                 if fetched.error in _HINTED and leaders is None and request.version >= 16:
@@ -193,3 +187,48 @@ class FetchHandler:
             connection,
             [(asked.name, names.get(asked.name), asked.index) for asked, got in results if got.error in _HINTED],
         )
+
+
+class ParkedFetch:
+    """A long poll: what is needed to answer it, and nothing of the request's bytes."""
+
+    __slots__ = ("connection", "context", "correlation_id", "handler", "request", "slot", "wait")
+
+    def __init__(
+        self,
+        handler: FetchHandler,
+        connection: Connection,
+        slot: Slot,
+        correlation_id: int,
+        request: FetchRequest,
+        context: FetchContext,
+    ) -> None:
+        self.handler = handler
+        self.connection = connection
+        self.slot = slot
+        self.correlation_id = correlation_id
+        self.request = request
+        self.context = context
+        self.wait: FetchWait | None = None
+
+    def ready(self) -> None:
+        """Something came, or time is up: read again and answer with what is there."""
+        self._forget()
+        connection = self.connection
+        connection.on_close = None
+        if connection.closed:
+            return
+        results = self.handler.read(self.request, self.context, update=False)
+        self.handler.answer(connection, self.slot, self.correlation_id, self.request, self.context, results)
+        connection.finish(self.slot, self.slot.parts)
+
+    def cancel(self) -> None:
+        """The client is gone."""
+        if self.wait is not None:
+            self.handler.broker.replicas.parking.cancel(self.wait)
+        self._forget()
+
+    def _forget(self) -> None:
+        if self.wait is not None:
+            self.handler.dispatcher.long_polls.discard(self.wait)
+            self.wait = None

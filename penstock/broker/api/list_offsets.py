@@ -1,7 +1,8 @@
 """ListOffsets (key 2), versions 1–11: the offset at a time, or one of the special positions of SEMANTICS 3.
 
 v2: isolation level · v4: leader epochs · v7: max timestamp (-3) · v8: earliest local (-4) · v9: latest tiered (-5)
-· v10: time-out for remote look-ups · v11: earliest pending upload (-6). Without tiering -4 equals -2; -5 and -6 find nothing.
+· v10: time-out for remote look-ups · v11: earliest pending upload (-6).
+Without tiering -4 equals -2; -5 and -6 find nothing.
 """
 
 from __future__ import annotations

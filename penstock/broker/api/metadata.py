@@ -89,7 +89,7 @@ class MetadataHandler:
                     error = int(ErrorCode.UNKNOWN_TOPIC_ID)
                     found.append((codec.encode_topic(version, error, None, topic_id, False, []), False))
                     continue
-            if name in image.topics:
+            if name is not None and name in image.topics:
                 found.append((self._encode(name, version, listener), True))
                 continue
             error = self._missing(name or "", request.allow_auto_topic_creation)

@@ -85,7 +85,7 @@ class ProduceHandler:
         pending.timeout_ms = request.timeout_ms
         pending.results = []
         connection.slots.append(pending)
-        self.stats.produced_bytes += end - position
+        self.stats.produced_bytes.value += end - position
         if request.transactional_id is not None or self._must_open(request, connection, version):
             self._start_slow(connection, pending, request)
             return
@@ -223,7 +223,8 @@ class ProduceHandler:
             for index, start, size in partitions:
                 if size <= OPEN_IN_WORKER_BYTES:
                     continue
-                partition = self.broker.replicas.partitions.get((self._topic_name(name, version), index))
+                topic = self._topic_name(name, version)
+                partition = None if topic is None else self.broker.replicas.partitions.get((topic, index))
                 if partition is not None:
                     from penstock.log.validation import needs_inspection
 

@@ -9,6 +9,7 @@ import importlib
 import pkgutil
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 from penstock.broker.api.spec import ApiSpec
 
@@ -53,10 +54,12 @@ class Registry:
     def specs(self) -> list[ApiSpec]:
         return [self.apis[key].spec for key in sorted(self.apis)]
 
-    def advertised(self) -> list[tuple[int, int, int]]:
-        """(key, min, max) as ApiVersions shows them to clients."""
+    def advertised(self, settings: Any) -> list[tuple[int, int, int]]:
+        """(key, min, max) as ApiVersions of a broker with these settings shows them to clients."""
         return [
-            (spec.key, spec.shown_min_version, spec.max_version) for spec in self.specs() if not spec.inter_broker_only
+            (spec.key, spec.shown_min_version, spec.highest_version(settings))
+            for spec in self.specs()
+            if not spec.inter_broker_only
         ]
 
 

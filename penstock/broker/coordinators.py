@@ -1,0 +1,18 @@
+"""Brings the coordinators of groups and transactions up and down with their broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def start(broker: Broker) -> None:
+    """Before the first image: whoever leads a partition of an internal topic is told by it."""
+
+
+async def stop(broker: Broker) -> None:
+    for coordinator in (broker.groups, broker.transactions):
+        if coordinator is not None:
+            await coordinator.stop()

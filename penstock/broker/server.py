@@ -1,0 +1,81 @@
+"""A broker as a process: `run(settings)` serves in the foreground until it is told to stop.
+
+The first SIGTERM or SIGINT stops gracefully, the second at once. One line `ready: <listeners>` on stdout says that
+clients may come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import uvloop
+
+if TYPE_CHECKING:
+    from penstock.base.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+EXIT_OK = 0
+EXIT_CANNOT_START = 1
+EXIT_STOPPED_AT_ONCE = 3
+
+
+def run(settings: Settings, on_ready: Callable[[Any], None] | None = None) -> int:
+    """Serve until a signal comes; the exit code of the process."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(settings, on_ready))
+
+
+async def _serve(settings: Settings, on_ready: Callable[[Any], None] | None) -> int:
+    from penstock.broker.broker import Broker
+
+    loop = asyncio.get_running_loop()
+    stop_asked = asyncio.Event()
+
+    def on_signal(name: str) -> None:
+        if stop_asked.is_set():
+            logger.warning("second signal=%s: stopping at once, the next start recovers", name)
+            os._exit(EXIT_STOPPED_AT_ONCE)
+        logger.info("signal=%s: stopping gracefully, a second one stops at once", name)
+        stop_asked.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number.name)
+
+    broker = Broker(settings)
+    starting = asyncio.ensure_future(broker.start())
+    stopping = asyncio.ensure_future(stop_asked.wait())
+    try:
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            return EXIT_OK
+        try:
+            starting.result()
+        except Exception as error:
+            logger.debug("start failed", exc_info=True)
+            print(f"penstock: cannot start: {error}", file=sys.stderr, flush=True)
+            return EXIT_CANNOT_START
+        # What exists now lives as long as the broker: collections need not look at it again.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)
+        print("ready: " + ", ".join(broker.bound_listeners), flush=True)
+        if on_ready is not None:
+            on_ready(broker)
+        await stop_asked.wait()
+        await broker.stop()
+        return EXIT_OK
+    finally:
+        stopping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await stopping
