@@ -190,7 +190,7 @@ def _parse_given(setting: Setting, text: str) -> Any:
 
 def _is_free_form(name: str) -> bool:
     """Names that are made of other names: per listener, and parameters for providers."""
-    return name.startswith((LISTENER_PREFIX, "config.providers.", "super.users", "allow.everyone.if.no.acl.found"))
+    return name.startswith((LISTENER_PREFIX, "config.providers."))
 
 
 def _unknown(name: str) -> str:

@@ -26,6 +26,8 @@ from penstock.base.settings.model import (
 PER_BROKER, READ_ONLY = Scope.PER_BROKER, Scope.READ_ONLY
 
 SECURITY: tuple[Setting, ...] = (
+    Setting("allow.everyone.if.no.acl.found", BOOLEAN, False, None, READ_ONLY,
+            "Whether everybody may use a resource that no ACL speaks about."),
     Setting("authorizer.class.name", STRING, "", None, READ_ONLY,
             "Any non-empty value turns the ACL authorizer on."),
     Setting("delegation.token.expiry.check.interval.ms", LONG, 3_600_000, at_least(1), READ_ONLY,
@@ -200,4 +202,6 @@ SECURITY: tuple[Setting, ...] = (
             "Password of a Java trust store.", Effect.ACCEPTED),
     Setting("ssl.truststore.type", STRING, "JKS", None, PER_BROKER,
             "Kind of trust store; Penstock reads PEM."),
+    Setting("super.users", STRING, "", None, READ_ONLY,
+            "Principals that may do everything, as User:name, separated by semicolons."),
 )

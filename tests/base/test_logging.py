@@ -1,0 +1,59 @@
+"""Log lines carry fields, as text or as JSON, and the host's logging is left alone."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.base.logging import configure, get_logger
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    logger = logging.getLogger("penstock")
+    before = (list(logger.handlers), logger.level, logger.propagate)
+    yield
+    logger.handlers, logger.propagate = before[0], before[2]
+    logger.setLevel(before[1])
+
+
+def test_text_lines_name_level_place_sentence_and_fields() -> None:
+    stream = io.StringIO()
+    configure("info", "text", stream)
+    get_logger("replication", broker=1).info("follower left the ISR", topic="my topic", replica=2)
+    line = stream.getvalue()
+    assert line.endswith('INFO    replication: follower left the ISR broker=1 topic="my topic" replica=2\n')
+
+
+def test_json_lines_are_objects_with_the_exception_inside() -> None:
+    stream = io.StringIO()
+    configure("debug", "json", stream)
+    try:
+        raise ValueError("no")
+    except ValueError:
+        get_logger("log").bind(partition=3).exception("cannot append")
+    entry = json.loads(stream.getvalue())
+    assert (entry["level"], entry["logger"], entry["partition"]) == ("error", "penstock.log", 3)
+    assert "ValueError: no" in entry["exception"]
+
+
+def test_lines_below_the_level_are_not_written_and_a_second_call_replaces_the_first() -> None:
+    first, second = io.StringIO(), io.StringIO()
+    configure("info", "text", first)
+    configure("error", "text", second)
+    get_logger("x").warning("quiet")
+    get_logger("x").error("loud")
+    assert first.getvalue() == ""
+    assert second.getvalue().count("\n") == 1
+
+
+def test_the_root_logger_is_never_touched() -> None:
+    root = logging.getLogger()
+    before = (list(root.handlers), root.level)
+    configure("debug", "json", io.StringIO())
+    get_logger("x").info("hello")
+    assert (list(root.handlers), root.level) == before
