@@ -6,6 +6,7 @@ It is finished when the new replicas are in sync, and then the list is the targe
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
 from penstock.cluster.changes import Changes, Decision
@@ -121,18 +122,15 @@ def finish_if_complete(changes: Changes, where: TopicPartition) -> bool:
     return True
 
 
-def check_manual_replicas(known_brokers: object, replicas: tuple[int, ...]) -> str | None:
+def check_manual_replicas(known_brokers: Container[int], replicas: tuple[int, ...]) -> str | None:
     """Why this list of replicas cannot be, or None."""
-    assert hasattr(known_brokers, "__contains__")
     if not replicas:
-        return "The manual partition assignment includes an empty replica list."
+        return "An assignment needs at least one replica."
     seen: set[int] = set()
-    for broker_id in sorted(replicas):
-        if broker_id < 0:
-            return f"The manual partition assignment includes a negative replica id, {broker_id}."
+    for broker_id in replicas:
         if broker_id in seen:
-            return f"The manual partition assignment includes the broker {broker_id} more than once."
+            return f"Broker {broker_id} stands in the assignment {list(replicas)} more than once."
         if broker_id not in known_brokers:
-            return f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
+            return f"Broker {broker_id} of the assignment {list(replicas)} is not registered."
         seen.add(broker_id)
     return None

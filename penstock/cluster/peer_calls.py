@@ -1,0 +1,50 @@
+"""Internal messages of a broker to the controller, over the inter-broker listener: ControlledShutdown (API key
+10001)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from penstock.client.connection import Connection
+from penstock.client.errors import ClientError
+from penstock.client.security import Security
+from penstock.cluster.controller_driver import ControllerDriver, NotController
+from penstock.cluster.events import ControlledShutdownAnswer
+from penstock.cluster.image import MetadataImage
+from penstock.protocol.errors import ErrorCode
+
+CONTROLLED_SHUTDOWN_KEY = 10001
+CONTROLLED_SHUTDOWN_FORMAT = 0
+
+
+async def ask_for_controlled_shutdown(
+    image: MetadataImage, listener: str, security: Security | None, broker_id: int, broker_epoch: int
+) -> ControlledShutdownAnswer:
+    """Ask whoever is controller; raises OSError when it cannot be asked."""
+    controller = image.brokers.get(image.controller_id)
+    endpoint = controller.endpoints.get(listener) if controller is not None else None
+    if endpoint is None:
+        raise ConnectionError("no controller is known")
+    try:
+        connection = await Connection.open(endpoint.host, endpoint.port, "penstock-shutdown", security)
+        try:
+            body = json.dumps({"broker_id": broker_id, "broker_epoch": broker_epoch}).encode()
+            data = await connection.request_bytes(CONTROLLED_SHUTDOWN_KEY, CONTROLLED_SHUTDOWN_FORMAT, body)
+        finally:
+            connection.close()
+    except ClientError as error:
+        raise ConnectionError(str(error)) from error
+    answer: dict[str, Any] = json.loads(bytes(data))
+    remaining = tuple((str(topic), int(index)) for topic, index in answer["remaining"])
+    return ControlledShutdownAnswer(int(answer["error_code"]), remaining)
+
+
+async def answer_controlled_shutdown(controller: ControllerDriver, body: bytes | memoryview) -> bytes:
+    """The controller's side: body in, body of the answer out."""
+    request = json.loads(bytes(body))
+    try:
+        answer = await controller.controlled_shutdown(int(request["broker_id"]), int(request["broker_epoch"]))
+    except NotController:
+        answer = ControlledShutdownAnswer(ErrorCode.NOT_CONTROLLER)
+    return json.dumps({"error_code": int(answer.error_code), "remaining": answer.remaining}).encode()
