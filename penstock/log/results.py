@@ -32,6 +32,7 @@ class AppendResult(NamedTuple):
     """Outcome of one leader append; offsets are -1 and `log_start_offset` is filled as Kafka does when refused.
 
     `duplicate` says that the batch was appended before: offsets and time are those of the first append.
+    `message` is what Kafka tells the client (only for refused records), `detail` is for our own log.
     """
 
     error: ErrorCode
@@ -42,6 +43,7 @@ class AppendResult(NamedTuple):
     record_errors: tuple[RecordError, ...] = ()
     message: str | None = None
     duplicate: bool = False
+    detail: str | None = None
 
 
 class FollowerAppend(NamedTuple):

@@ -1,19 +1,50 @@
-"""Looking inside batches, where a rule cannot be kept from the header alone: compacted topics, another codec.
+"""Checks of batches before a leader takes them in, with Kafka's answers and in Kafka's order (LogValidator).
 
-`inspect` is pure, so that large batches can go through it in a worker thread before the append.
+Most are decided by the header. Only where a rule cannot be kept otherwise (compacted topics, another codec, bounds on
+timestamps) a batch is opened: `inspect` is pure, so that large ones can go through it in a worker thread first.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Final, NamedTuple
 
+from penstock.base.settings import LogConfig
 from penstock.log.results import RecordError
+from penstock.protocol import codecs
+from penstock.protocol.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    BatchHeader,
+    InvalidBatch,
+    patch_timestamp,
+    read_payload,
+    seal_batch,
+)
+from penstock.protocol.codecs import CODEC_BY_NAME, Codec, CodecError, TooLarge
+from penstock.protocol.crc import crc32c
 from penstock.protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from penstock.base.settings import LogConfig
+from penstock.protocol.records import InvalidRecords, Record, count_framed_records, decode_records
 
 Buffer = bytes | bytearray | memoryview
+
+CHECKED_RECORDS_MAX: Final = 16
+"""Uncompressed batches of up to so many records have their count checked; a loop over more has no place there."""
+
+INLINE_INSPECTION_MAX_BYTES: Final = 64 * 1024
+"""Larger batches should be inspected in a worker thread."""
+
+_FOREVER: Final = 2**63 - 1
+_MIN_LENGTH_FIELD: Final = 14  # Kafka reads anything smaller as corruption, whatever the format
+_MIN_RECORD_BYTES: Final = 7
+_MAX_UNCOMPRESSED_BYTES: Final = 64 * 1024 * 1024
+
+Fault = tuple[ErrorCode, str]
 
 
 class Inspection(NamedTuple):
@@ -23,13 +54,189 @@ class Inspection(NamedTuple):
     batch: Buffer
     record_errors: tuple[RecordError, ...] = ()
     message: str | None = None
+    detail: str | None = None
+
+
+# -- by the header
+
+
+def check_client_batch(batch: Buffer, max_message_bytes: int) -> Fault | None:
+    """The first rule that a client's batch breaks. The log calls it when its quick test has failed somewhere."""
+    size = len(batch)
+    fields = HEADER.unpack_from(batch)
+    base_offset, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = fields
+    if length < _MIN_LENGTH_FIELD:
+        return ErrorCode.CORRUPT_MESSAGE, f"batch length {length} is impossible"
+    if length + LOG_OVERHEAD_BYTES > size:
+        return ErrorCode.INVALID_RECORD, "the batch is cut"
+    if magic != MAGIC:
+        return ErrorCode.INVALID_RECORD, f"magic {magic} is not supported"
+    if length + LOG_OVERHEAD_BYTES < HEADER_BYTES:
+        return ErrorCode.CORRUPT_MESSAGE, f"batch length {length} cannot hold a header"
+    if length + LOG_OVERHEAD_BYTES < size:
+        return ErrorCode.INVALID_RECORD, "more than one batch"
+    if base_offset != 0:
+        return ErrorCode.INVALID_RECORD, f"base offset {base_offset} from a client"
+    if size > max_message_bytes:
+        return ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes, {max_message_bytes} allowed"
+    if crc32c(memoryview(batch)[CRC_START:]) != crc:
+        return ErrorCode.CORRUPT_MESSAGE, "the checksum differs"
+    if attributes & CODEC_MASK > Codec.ZSTD:
+        return ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown codec id {attributes & CODEC_MASK}"
+    if last_delta < 0 or count <= 0 or last_delta + 1 != count:
+        return ErrorCode.INVALID_RECORD, f"{count} records in an offset range of {last_delta + 1}"
+    if attributes & CONTROL_BIT:
+        return ErrorCode.INVALID_RECORD, "clients may not write control records"
+    if producer_id >= 0 > sequence:
+        return ErrorCode.INVALID_RECORD, f"sequence {sequence} of producer {producer_id}"
+    if not attributes & CODEC_MASK and count <= CHECKED_RECORDS_MAX and not is_framed(batch, count):
+        return ErrorCode.INVALID_RECORD, f"the batch does not hold {count} records"
+    return None
+
+
+def is_framed(batch: Buffer, count: int) -> bool:
+    """Whether the lengths in front of `count` uncompressed records fill the batch exactly."""
+    size = len(batch)
+    if size < HEADER_BYTES + count * _MIN_RECORD_BYTES:
+        return False
+    if count == 1:  # by far the most frequent case, and the one that must cost nothing
+        low = batch[HEADER_BYTES]
+        if low < 0x80:
+            return HEADER_BYTES + 1 + (low >> 1) == size and not low & 1
+        high = batch[HEADER_BYTES + 1]
+        if high < 0x80:
+            return HEADER_BYTES + 2 + ((low & 0x7F | high << 7) >> 1) == size and not low & 1
+    return count_framed_records(memoryview(batch)[HEADER_BYTES:], count) == count
+
+
+# -- by the records
+
+
+def may_open(config: LogConfig) -> bool:
+    """Whether a topic with these settings ever wants batches opened for their content."""
+    return (
+        config.cleanup_compact
+        or config.compression_type != "producer"
+        or (config.message_timestamp_before_max_ms < _FOREVER and not config.log_append_time)
+    )
+
+
+def must_open(attributes: int, config: LogConfig) -> bool:
+    """Whether a batch with these attributes must be opened."""
+    if config.cleanup_compact or (config.message_timestamp_before_max_ms < _FOREVER and not config.log_append_time):
+        return True
+    return config.compression_type != "producer" and CODEC_BY_NAME[config.compression_type] != attributes & CODEC_MASK
 
 
 def needs_inspection(batch: Buffer, config: LogConfig) -> bool:
-    """Cheap: whether this batch must be opened before it may be appended to a topic with these settings."""
-    raise NotImplementedError
+    """Cheap: whether the broker should run `inspect` on this batch in a worker before the append.
+
+    False for small ones: the log inspects those itself.
+    """
+    if not may_open(config) or len(batch) < HEADER_BYTES:
+        return False
+    attributes = HEADER.unpack_from(batch)[5]
+    if not must_open(attributes, config):
+        return False
+    # Plain size of compressed data is unknown without opening it; a ratio of eight is already unusual for small ones.
+    limit = INLINE_INSPECTION_MAX_BYTES // 8 if attributes & CODEC_MASK else INLINE_INSPECTION_MAX_BYTES
+    return len(batch) > limit
 
 
-def inspect(batch: Buffer, config: LogConfig, now_ms: int) -> Inspection:
-    """Open, check and if needed rebuild the batch. Pure and slow: above 64 KB run it in a worker thread."""
-    raise NotImplementedError
+def inspect(batch: Buffer, config: LogConfig, now_ms: int, name: str = "") -> Inspection:
+    """Open, check and if needed rebuild the batch of a client or coordinator. Pure and slow.
+
+    `name` is the partition's, for the sentences that Kafka shows.
+    """
+    size = len(batch)
+    if size < HEADER_BYTES:
+        return Inspection(ErrorCode.INVALID_RECORD, batch)
+    try:
+        header = BatchHeader.parse(batch)
+        if header.size == size and crc32c(memoryview(batch)[CRC_START:]) != header.crc:
+            return Inspection(ErrorCode.CORRUPT_MESSAGE, batch)
+        payload = read_payload(batch, header, max(_MAX_UNCOMPRESSED_BYTES, config.max_message_bytes))
+        append_time = header.max_timestamp if header.is_log_append_time else None
+        records = decode_records(payload, header.record_count, header.base_offset, header.base_timestamp, append_time)
+    except TooLarge as error:
+        return Inspection(ErrorCode.MESSAGE_TOO_LARGE, batch, message=None, detail=str(error))
+    except CodecError as error:
+        return Inspection(ErrorCode.CORRUPT_MESSAGE, batch, message=None, detail=str(error))
+    except (InvalidRecords, InvalidBatch) as error:
+        return Inspection(ErrorCode.INVALID_RECORD, batch, message=None, detail=str(error))
+    faults = _record_faults(records, header, config, now_ms, name)
+    if faults:
+        return _refused(batch, faults)
+    return Inspection(ErrorCode.NONE, _rebuilt(batch, header, payload, records, config))
+
+
+def _record_faults(
+    records: list[Record], header: BatchHeader, config: LogConfig, now_ms: int, name: str
+) -> list[tuple[ErrorCode, RecordError]]:
+    faults: list[tuple[ErrorCode, RecordError]] = []
+    create_time = not config.log_append_time
+    earliest = now_ms - config.message_timestamp_before_max_ms
+    latest = now_ms + config.message_timestamp_after_max_ms
+    for index, record in enumerate(records):
+        if config.cleanup_compact and record.key is None:
+            text = f"Compacted topic cannot accept message without key in topic partition {name}."
+            faults.append((ErrorCode.INVALID_RECORD, RecordError(index, text)))
+        elif create_time and record.timestamp != -1:
+            if not earliest <= record.timestamp <= latest:
+                text = (
+                    f"Timestamp {record.timestamp} of message with offset {record.offset} is out of range. "
+                    f"The timestamp should be within [{earliest}, {latest}]"
+                )
+                faults.append((ErrorCode.INVALID_TIMESTAMP, RecordError(index, text)))
+        elif header.is_log_append_time:
+            text = "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime."
+            faults.append((ErrorCode.INVALID_TIMESTAMP, RecordError(index, text)))
+    return faults
+
+
+def _refused(batch: Buffer, faults: list[tuple[ErrorCode, RecordError]]) -> Inspection:
+    errors = tuple(error for _, error in faults)
+    if any(code is ErrorCode.INVALID_TIMESTAMP for code, _ in faults):
+        text = "One or more records have been rejected due to invalid timestamp"
+        return Inspection(ErrorCode.INVALID_TIMESTAMP, batch, errors, text)
+    shown = ", ".join(f"RecordError(batchIndex={error.batch_index}, message='{error.message}')" for error in errors[:3])
+    text = (
+        f"One or more records have been rejected due to {len(errors)} record errors in total, "
+        f"and only showing the first three errors at most: [{shown}]"
+    )
+    return Inspection(ErrorCode.INVALID_RECORD, batch, errors, text)
+
+
+def _rebuilt(batch: Buffer, header: BatchHeader, payload: bytes, records: list[Record], config: LogConfig) -> Buffer:
+    """The batch in the topic's codec, with the max timestamp that its records really have."""
+    max_timestamp = header.max_timestamp
+    if not config.log_append_time and not header.attributes & LOG_APPEND_TIME_BIT:
+        max_timestamp = max(record.timestamp for record in records)
+    codec = header.codec if config.compression_type == "producer" else CODEC_BY_NAME[config.compression_type]
+    if codec is header.codec:
+        if max_timestamp == header.max_timestamp:
+            return batch
+        patched = bytearray(batch)
+        patch_timestamp(patched, header.attributes, max_timestamp)
+        return patched
+    return seal_batch(
+        codecs.compress(codec, payload, _level(codec, config)),
+        base_offset=header.base_offset,
+        leader_epoch=header.leader_epoch,
+        attributes=header.attributes & ~CODEC_MASK | codec,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        record_count=header.record_count,
+    )
+
+
+def _level(codec: Codec, config: LogConfig) -> int | None:
+    if codec is Codec.GZIP:
+        return config.compression_gzip_level
+    if codec is Codec.ZSTD:
+        return config.compression_zstd_level
+    return None

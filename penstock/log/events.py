@@ -1,0 +1,37 @@
+"""What a log tells its manager. The defaults serve a log that stands alone (tools, tests)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.base.clock import Clock, SystemClock
+from penstock.log.files import unlink_all
+
+if TYPE_CHECKING:
+    from penstock.log.log import Log
+
+
+class LogEvents:
+    """`staged` collects the logs that have something to write at the end of this wake-up."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self.staged: list[Log] = []
+
+    def rolled(self, log: Log) -> None:
+        """A new segment was begun; the old one wants to be synced."""
+
+    def truncated(self, log: Log) -> None:
+        """The recovery point may have moved back: its checkpoint must not stay ahead."""
+
+    def log_start_raised(self, log: Log) -> None:
+        """The log start offset rose."""
+
+    def discard(self, paths: Sequence[Path], delay_ms: int) -> None:
+        """Files renamed out of the way, to be unlinked after the delay."""
+        unlink_all(paths)
+
+    def failed(self, log: Log, error: OSError) -> None:
+        """The disk refused for another reason than space: the folder is lost."""

@@ -1,0 +1,277 @@
+"""One segment of a log: its file of batches and the three indexes beside it.
+
+A segment that nobody reads costs a small object and no descriptor. Only the newest one (the active one) keeps its file
+open and remembers where its latest batches lie, so that reads at the tail touch no index.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from penstock.log.files import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    OPEN_FILES,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    LogFile,
+    file_name,
+)
+from penstock.log.offset_index import OffsetIndex
+from penstock.log.time_index import TimeIndex
+from penstock.log.txn_index import TxnIndex
+from penstock.protocol.batch import HEADER_BYTES, BatchHeader, InvalidBatch
+
+_SCAN_BYTES: Final = 16 * 1024
+RECENT_MAX: Final = 512
+UNKNOWN_ROLL_TIME: Final = -2  # below every timestamp: asks for the slow check
+
+
+class Segment:
+    """See the module. `size` counts written bytes, `end_position` staged ones too."""
+
+    __slots__ = (
+        "_file",
+        "_first_timestamp",
+        "base_offset",
+        "bytes_since_index",
+        "created_ms",
+        "directory",
+        "end_position",
+        "jitter_ms",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "offset_index",
+        "path",
+        "recent_lasts",
+        "recent_positions",
+        "roll_after_timestamp",
+        "size",
+        "time_index",
+        "txn_index",
+    )
+
+    def __init__(self, directory: Path, base_offset: int, size: int, has_txn_index: bool, created_ms: int) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.path = str(directory / file_name(base_offset, LOG_SUFFIX))
+        self.size = size
+        self.end_position = size
+        self.created_ms = created_ms
+        self.offset_index = OffsetIndex(directory / file_name(base_offset, INDEX_SUFFIX), base_offset)
+        self.time_index = TimeIndex(directory / file_name(base_offset, TIME_INDEX_SUFFIX), base_offset)
+        self.txn_index = TxnIndex(directory / file_name(base_offset, TXN_INDEX_SUFFIX), has_txn_index)
+        self.bytes_since_index = 0
+        self.jitter_ms = 0
+        self.max_timestamp = UNKNOWN_ROLL_TIME
+        self.max_timestamp_offset = base_offset
+        self.roll_after_timestamp = UNKNOWN_ROLL_TIME
+        self.recent_lasts = array("q")
+        self.recent_positions = array("q")
+        self._first_timestamp: int | None = None
+        self._file: LogFile | None = None
+
+    @classmethod
+    def create(cls, directory: Path, base_offset: int, created_ms: int) -> Segment:
+        """New empty files; leftovers of the same name are overwritten."""
+        segment = cls(directory, base_offset, 0, False, created_ms)
+        segment._file = LogFile(segment.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        segment.offset_index.file.create()
+        segment.time_index.file.create()
+        segment.txn_index.reset()
+        segment.max_timestamp = -1
+        return segment
+
+    # -- files
+
+    def file(self) -> LogFile:
+        """The open file; of an old segment for the moment only."""
+        file = self._file
+        return OPEN_FILES.get(self.path) if file is None else file
+
+    def activate(self) -> None:
+        """Become the segment that appends go to."""
+        if self._file is None:
+            OPEN_FILES.forget(self.path)
+            self._file = LogFile(self.path, os.O_RDWR)
+        self.largest_timestamp()
+        self.roll_after_timestamp = UNKNOWN_ROLL_TIME
+
+    def deactivate(self) -> None:
+        """No more appends: the indexes get their last entries and reach the disk (unsynced), the file may close."""
+        self.finish_indexes()
+        self._file = None
+        self.recent_lasts = array("q")
+        self.recent_positions = array("q")
+
+    def finish_indexes(self) -> None:
+        """Force the newest timestamp into the time index and write both index files."""
+        if self.largest_timestamp() >= 0:
+            self.time_index.append_if_later(self.max_timestamp, self.max_timestamp_offset)
+        self.write_indexes()
+
+    def write_indexes(self) -> None:
+        self.offset_index.file.write()
+        self.time_index.file.write()
+
+    def close(self) -> None:
+        self._file = None
+        OPEN_FILES.forget(self.path)
+
+    def paths(self) -> list[Path]:
+        return [self.directory / file_name(self.base_offset, suffix) for suffix in SEGMENT_SUFFIXES]
+
+    def rename_deleted(self) -> list[Path]:
+        """Rename all files away, to be unlinked later; their new names. Readers keep what they have open."""
+        self.close()
+        renamed: list[Path] = []
+        for path in self.paths():
+            target = path.with_name(path.name + DELETED_SUFFIX)
+            try:
+                path.replace(target)
+            except FileNotFoundError:
+                continue
+            renamed.append(target)
+        return renamed
+
+    # -- times
+
+    def largest_timestamp(self) -> int:
+        """Highest timestamp of the segment, -1 if it has none; read from the time index once."""
+        if self.max_timestamp == UNKNOWN_ROLL_TIME:
+            self.max_timestamp, self.max_timestamp_offset = self.time_index.last_entry()
+        return self.max_timestamp
+
+    def retention_timestamp(self) -> int:
+        """Highest timestamp, or the file's age when records carry none."""
+        largest = self.largest_timestamp()
+        if largest >= 0:
+            return largest
+        return Path(self.path).stat().st_mtime_ns // 1_000_000
+
+    def first_timestamp(self) -> int:
+        """Max timestamp of the first batch; -1 if there is none."""
+        if self._first_timestamp is None:
+            header = next(self.headers(), None)
+            if header is None:
+                return -1
+            self._first_timestamp = header.max_timestamp
+        return self._first_timestamp
+
+    def forget_times(self) -> None:
+        """After a truncation: what the indexes still say is what counts."""
+        self._first_timestamp = None
+        self.max_timestamp = UNKNOWN_ROLL_TIME
+        self.roll_after_timestamp = UNKNOWN_ROLL_TIME
+        self.largest_timestamp()
+
+    # -- appends (called by the log for staged batches)
+
+    def note_batch(self, last_offset: int, position: int, max_timestamp: int) -> None:
+        """Keep times and the memory of the tail up to date for one more batch."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if len(self.recent_lasts) >= RECENT_MAX:
+            self.forget_older_half()
+        self.recent_lasts.append(last_offset)
+        self.recent_positions.append(position)
+
+    def forget_older_half(self) -> None:
+        """In place: the memory of the tail is bounded."""
+        del self.recent_lasts[: RECENT_MAX // 2]
+        del self.recent_positions[: RECENT_MAX // 2]
+
+    def index_batch(self, last_offset: int, position: int) -> None:
+        """An entry for the batch that begins at `position`, whose times `note_batch` has seen."""
+        self.offset_index.append(last_offset, position)
+        self.time_index.append_if_later(self.max_timestamp, self.max_timestamp_offset)
+        self.bytes_since_index = 0
+
+    # -- lookups
+
+    def place(self, offset: int) -> tuple[int, int] | None:
+        """(position, size) of the first batch whose last offset reaches `offset`; None if the segment ends before."""
+        recent = self.recent_lasts
+        if recent and offset > recent[0]:
+            index = bisect_left(recent, offset)
+            if index == len(recent):
+                return None
+            positions = self.recent_positions
+            position = positions[index]
+            after = positions[index + 1] if index + 1 < len(positions) else self.end_position
+            return position, after - position
+        return self.find_from(self.offset_index.lookup(offset), offset)
+
+    def find_from(self, position: int, offset: int) -> tuple[int, int] | None:
+        for header in self.headers(position):
+            if header.last_offset >= offset:
+                return header.position, header.size
+        return None
+
+    def headers(self, position: int = 0, end: int | None = None) -> Iterator[BatchHeader]:
+        """Headers of all batches from a batch boundary on; positions are those in the file. InvalidBatch if broken."""
+        file = self.file()
+        stop = self.size if end is None else end
+        chunk = b""
+        chunk_start = position
+        while position < stop:
+            relative = position - chunk_start
+            if relative + HEADER_BYTES > len(chunk):
+                chunk = os.pread(file.fd, min(_SCAN_BYTES, stop - position), position)
+                chunk_start = position
+                relative = 0
+            header = BatchHeader.parse(chunk, relative)
+            header = header._replace(position=position)
+            if header.size > stop - position:
+                raise InvalidBatch(f"batch at {position} of {self.path} reaches beyond {stop}")
+            yield header
+            position += header.size
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Exactly these bytes; InvalidBatch if the file is shorter."""
+        data = os.pread(self.file().fd, size, position)
+        while len(data) < size:
+            more = os.pread(self.file().fd, size - len(data), position + len(data))
+            if not more:
+                raise InvalidBatch(f"{self.path} ends inside the batch at {position}")
+            data += more
+        return data
+
+    def next_offset(self) -> int:
+        """Offset behind the last batch, by a scan from the last index entry."""
+        position = self.offset_index.file.get(-1)[1] if len(self.offset_index.file) else 0
+        last = self.base_offset
+        for header in self.headers(position):
+            last = header.next_offset
+        return last
+
+    # -- truncation
+
+    def truncate_to(self, offset: int) -> int:
+        """Cut at the batch that holds `offset`; bytes that went. Staged bytes must have been written."""
+        place = self.place(offset)
+        removed = 0
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        if place is not None:
+            position = place[0]
+            removed = self.size - position
+            os.truncate(self.path, position)
+            self.size = self.end_position = position
+        self.bytes_since_index = 0
+        self.forget_recent()
+        self.forget_times()
+        return removed
+
+    def forget_recent(self) -> None:
+        self.recent_lasts = array("q")
+        self.recent_positions = array("q")
