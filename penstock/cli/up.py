@@ -84,8 +84,7 @@ def _say(line: str) -> None:
 def _welcome(bootstrap: str, metrics_port: int, demo: bool) -> None:
     _say(f"ready: {bootstrap}")
     _say(f"  metrics      http://127.0.0.1:{metrics_port}/metrics")
-    _say(
-        "  try          echo hello | penstock produce greetings; penstock consume greetings --from-beginning --until-end"
-    )
+    _say("  try          echo hello | penstock produce greetings")
+    _say("               penstock consume greetings --from-beginning --until-end")
     if demo:
         _say("  demo         penstock consume demo.revenue --from-beginning; penstock pipeline status")
