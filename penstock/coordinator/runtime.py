@@ -8,7 +8,8 @@ A response is parked until the records behind it are committed (high watermark),
 that a failover could take back. Commands of one wake-up share one append where they can. Records are replayed after
 the log has taken them: a refused append leaves nothing to undo. A command therefore must not run while records of an
 earlier command under the same key wait for the append of this wake-up; it waits behind it, in order. Commands that
-conflict with nothing (offset commits) pass `key=None`.
+conflict with nothing (offset commits) pass `key=None`; those that must see everything of this wake-up (deletions) pass
+`key=EXCLUSIVE`.
 
 Pure of I/O: log, clock, `call_soon` and `call_later` are handed in. What may not live here: anything about groups or
 transactions.
@@ -30,12 +31,14 @@ from penstock.coordinator.shard_log import Marker, Producer, Record, ShardLog, c
 from penstock.coordinator.timers import TimerQueue, Timers
 from penstock.protocol.errors import ErrorCode
 
-__all__ = ["Command", "CoordinatorRuntime", "Done", "StateMachine", "Write"]
+__all__ = ["EXCLUSIVE", "Command", "CoordinatorRuntime", "Done", "StateMachine", "Write"]
 
 logger = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES = 512 * 1024
 MAX_ROUNDS_PER_WAKE_UP = 1_000
+
+EXCLUSIVE = "\0exclusive"
 
 Done = Callable[[ErrorCode, Any], None]
 
@@ -262,7 +265,7 @@ class CoordinatorRuntime(Generic[M]):
             done(self.find(partition)[0], None)
         elif len(shard.parked) + len(shard.deferred) + len(shard.pending) >= self._max_parked:
             done(ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
-        elif key is not None and (key in shard.dirty or (shard.deferred and self._is_deferred(shard, key))):
+        elif key is not None and self._must_wait(shard, key):
             shard.deferred.append((key, command, done))
         else:
             self._run(shard, key, command, done)
@@ -303,8 +306,10 @@ class CoordinatorRuntime(Generic[M]):
     # Writing ---------------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _is_deferred(shard: Shard[M], key: Hashable) -> bool:
-        return any(waiting == key for waiting, _, _ in shard.deferred)
+    def _must_wait(shard: Shard[M], key: Hashable) -> bool:
+        if key is EXCLUSIVE:
+            return bool(shard.pending)
+        return key in shard.dirty or any(waiting == key for waiting, _, _ in shard.deferred)
 
     def _run(self, shard: Shard[M], key: Hashable, command: Command, done: Done) -> None:
         try:
@@ -340,7 +345,7 @@ class CoordinatorRuntime(Generic[M]):
                 shard.dirty.clear()
                 waiting, shard.deferred = shard.deferred, deque()
                 for key, command, done in waiting:
-                    if key in shard.dirty:
+                    if key is not None and self._must_wait(shard, key):
                         shard.deferred.append((key, command, done))
                     else:
                         self._run(shard, key, command, done)

@@ -1,4 +1,4 @@
-"""Reading and writing the primitive types of internal-topic records, old (fixed lengths) and flexible (compact) alike."""
+"""The primitive types of internal-topic records, old (fixed lengths) and flexible (compact) alike."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Writer:
         self.data += encoded
         return self
 
-    def bytes(self, value: bytes) -> Writer:
+    def blob(self, value: bytes) -> Writer:
         self.i32(len(value))
         self.data += value
         return self
@@ -138,7 +138,7 @@ class Reader:
     def string(self) -> str:
         return self.nullable_string() or ""
 
-    def bytes(self) -> bytes:
+    def blob(self) -> bytes:
         length = self.i32()
         return b"" if length < 0 else self._take(length)
 

@@ -52,7 +52,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
     if subscription.user_data is None:
         writer.i32(-1)
     else:
-        writer.bytes(subscription.user_data)
+        writer.blob(subscription.user_data)
     if subscription.version >= 1:
         _write_partitions(writer, subscription.owned)
     if subscription.version >= 2:

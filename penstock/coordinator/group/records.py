@@ -154,7 +154,7 @@ def encode_group_metadata(group: str, value: GroupMetadataValue) -> Record:
         writer.string(member.member_id).string(member.group_instance_id)
         writer.string(member.client_id).string(member.client_host)
         writer.i32(member.rebalance_timeout_ms).i32(member.session_timeout_ms)
-        writer.bytes(member.subscription).bytes(member.assignment)
+        writer.blob(member.subscription).blob(member.assignment)
     return Record(group_key(RecordType.GROUP_METADATA, group), writer.done())
 
 
@@ -168,7 +168,7 @@ def decode_group_metadata(data: bytes) -> GroupMetadataValue:
     maybe_text = reader.compact_nullable_string if flexible else reader.nullable_string
 
     def content() -> bytes:
-        return (reader.compact_nullable_bytes() or b"") if flexible else reader.bytes()
+        return (reader.compact_nullable_bytes() or b"") if flexible else reader.blob()
 
     def member() -> StoredMember:
         stored = StoredMember(

@@ -1,0 +1,185 @@
+"""Committed offsets of the groups of one shard: commit, fetch, delete, expire, and those of open transactions.
+
+Kept encoded (see offset_records.py). Offsets of a transaction stay pending under its producer id until the marker: a
+commit publishes them unless a newer plain commit came in between, an abort drops them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from penstock.coordinator.group.offset_records import (
+    OffsetAndMetadata,
+    decode_offset,
+    decode_slot,
+    encode_offset,
+    group_prefix,
+    offset_slot,
+    offset_tombstone,
+)
+from penstock.coordinator.shard_log import Producer, Record
+from penstock.protocol.errors import ErrorCode
+
+__all__ = ["CommittedOffset", "GroupOffsets", "OffsetToCommit", "Offsets"]
+
+
+class OffsetToCommit(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class CommittedOffset(NamedTuple):
+    """An answer of OffsetFetch for one partition."""
+
+    topic: str
+    partition: int
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    error: ErrorCode = ErrorCode.NONE
+
+
+class GroupOffsets:
+    """What one group has committed."""
+
+    __slots__ = ("committed", "pending")
+
+    def __init__(self) -> None:
+        self.committed: dict[bytes, bytes] = {}
+        self.pending: dict[int, dict[bytes, bytes | None]] = {}
+        """By producer id; None where a plain commit has overtaken the transaction's."""
+
+    def is_pending(self, slot: bytes) -> bool:
+        return any(slot in slots for slots in self.pending.values())
+
+
+class Offsets:
+    """Offsets by group."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, GroupOffsets] = {}
+
+    # Replay --------------------------------------------------------------------------------------------------
+
+    def replay(self, group_id: str, slot: bytes, value: bytes | None, producer: Producer) -> None:
+        offsets = self.groups.get(group_id)
+        if value is None:
+            if offsets is not None:
+                offsets.committed.pop(slot, None)
+                self._drop_if_empty(group_id, offsets)
+            return
+        if offsets is None:
+            offsets = self.groups[group_id] = GroupOffsets()
+        if producer[0] >= 0:
+            offsets.pending.setdefault(producer[0], {})[slot] = value
+            return
+        offsets.committed[slot] = value
+        if offsets.pending:
+            for slots in offsets.pending.values():
+                if slot in slots:
+                    slots[slot] = None
+
+    def replay_marker(self, producer_id: int, commit: bool) -> None:
+        for group_id, offsets in list(self.groups.items()):
+            slots = offsets.pending.pop(producer_id, None)
+            if slots is None:
+                continue
+            if commit:
+                offsets.committed.update((slot, value) for slot, value in slots.items() if value is not None)
+            self._drop_if_empty(group_id, offsets)
+
+    def _drop_if_empty(self, group_id: str, offsets: GroupOffsets) -> None:
+        if not offsets.committed and not offsets.pending:
+            del self.groups[group_id]
+
+    # Commands ------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def commit_records(
+        group_id: str, entries: Iterable[OffsetToCommit], now_ms: int, max_metadata_bytes: int
+    ) -> tuple[list[Record], list[ErrorCode]]:
+        """Records for what may be stored, and an error code per entry."""
+        prefix = group_prefix(group_id)
+        written: list[Record] = []
+        errors: list[ErrorCode] = []
+        for topic, partition, offset, leader_epoch, metadata in entries:
+            if len(metadata) > max_metadata_bytes:
+                errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+                continue
+            errors.append(ErrorCode.NONE)
+            value = encode_offset(offset, leader_epoch, metadata, now_ms)
+            written.append(Record(prefix + offset_slot(topic, partition), value))
+        return written, errors
+
+    def fetch(
+        self, group_id: str, topics: list[tuple[str, list[int]]] | None, require_stable: bool
+    ) -> list[CommittedOffset]:
+        """Of these partitions, or of all that the group has committed (topics None)."""
+        offsets = self.groups.get(group_id)
+        if topics is None:
+            if offsets is None:
+                return []
+            slots = set(offsets.committed)
+            if require_stable:
+                slots.update(slot for pending in offsets.pending.values() for slot in pending)
+            wanted = sorted(decode_slot(slot) for slot in slots)
+        else:
+            wanted = [(topic, partition) for topic, partitions in topics for partition in partitions]
+        if offsets is None:
+            return [CommittedOffset(topic, partition) for topic, partition in wanted]
+        return [self._fetch_one(offsets, topic, partition, require_stable) for topic, partition in wanted]
+
+    @staticmethod
+    def _fetch_one(offsets: GroupOffsets, topic: str, partition: int, require_stable: bool) -> CommittedOffset:
+        slot = offset_slot(topic, partition)
+        if require_stable and offsets.pending and offsets.is_pending(slot):
+            return CommittedOffset(topic, partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        value = offsets.committed.get(slot)
+        if value is None:
+            return CommittedOffset(topic, partition)
+        found = decode_offset(value)
+        return CommittedOffset(topic, partition, found.offset, found.leader_epoch, found.metadata)
+
+    def get(self, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
+        offsets = self.groups.get(group_id)
+        value = None if offsets is None else offsets.committed.get(offset_slot(topic, partition))
+        return None if value is None else decode_offset(value)
+
+    def has_open_transactions(self, group_id: str) -> bool:
+        offsets = self.groups.get(group_id)
+        return offsets is not None and bool(offsets.pending)
+
+    def tombstones(self, group_id: str) -> list[Record]:
+        """Forget everything that the group committed."""
+        offsets = self.groups.get(group_id)
+        if offsets is None:
+            return []
+        slots = set(offsets.committed)
+        slots.update(slot for pending in offsets.pending.values() for slot in pending)
+        return [offset_tombstone(group_id, slot) for slot in sorted(slots)]
+
+    def delete_topics(self, topics: set[str]) -> list[Record]:
+        """Topics are gone from the cluster: so are offsets in them."""
+        return [
+            offset_tombstone(group_id, slot)
+            for group_id, offsets in self.groups.items()
+            for slot in offsets.committed
+            if decode_slot(slot)[0] in topics
+        ]
+
+    def expired(self, group_id: str, is_expired: Callable[[str, OffsetAndMetadata], bool]) -> tuple[list[Record], bool]:
+        """Tombstones for what `is_expired(topic, offset)` names, and whether nothing would be left."""
+        offsets = self.groups.get(group_id)
+        if offsets is None:
+            return [], True
+        gone = [
+            slot
+            for slot, value in offsets.committed.items()
+            if not offsets.is_pending(slot) and is_expired(decode_slot(slot)[0], decode_offset(value))
+        ]
+        nothing_left = len(gone) == len(offsets.committed) and not offsets.pending
+        return [offset_tombstone(group_id, slot) for slot in gone], nothing_left
