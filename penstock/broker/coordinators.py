@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 
 async def start(broker: Broker) -> None:
     """Before the first image: whoever leads a partition of an internal topic is told by it."""
+    from penstock.broker.transaction_links import start_transactions
+
+    start_transactions(broker)
 
 
 async def stop(broker: Broker) -> None:

@@ -1,11 +1,10 @@
 """The roads of the transaction coordinator on this broker: markers to partition leaders, questions to coordinators of
-other brokers, producer-id blocks from the store. The coordinator decides; here is its I/O.
+other brokers. The coordinator decides; here is its I/O.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -13,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 from penstock.client.errors import ClientError
 from penstock.coordinator.shard_log import Marker, Producer
 from penstock.coordinator.transaction.marker_sender import MarkerWrite
-from penstock.coordinator.transaction.producer_ids import BLOCK_SIZE
 from penstock.coordinator.transaction.service import TOPIC as TRANSACTION_TOPIC
 from penstock.log.results import Origin
 from penstock.protocol import messages
 from penstock.protocol.batch import build_marker
 from penstock.protocol.errors import ErrorCode
-from penstock.store.interface import BadVersion, NodeExists, NoNode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -28,9 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
-PRODUCER_ID_PATH = "/latest_producer_id_block"
 MARKER_TIMEOUT_MS = 30_000
-MAX_ATTEMPTS_FOR_A_BLOCK = 100
 
 TopicPartition = tuple[str, int]
 
@@ -139,35 +134,6 @@ class TransactionLinks:
             for partition in topic.results_by_partition
         }
 
-    # Producer ids ----------------------------------------------------------------------------------------------
-
-    async def reserve_block(self) -> tuple[int, int]:
-        """Take the next block of producer ids of the cluster; compare-and-set, as Kafka's ZooKeeper brokers do."""
-        store = self._broker.store
-        for _ in range(MAX_ATTEMPTS_FOR_A_BLOCK):
-            try:
-                node = await store.get(PRODUCER_ID_PATH)
-                first = int(json.loads(node.data)["block_end"]) + 1 if node.data else 0
-                version = node.stat.version
-            except NoNode:
-                first, version = 0, None
-            block = {
-                "version": 1,
-                "broker": self._broker.node_id,
-                "block_start": str(first),
-                "block_end": str(first + BLOCK_SIZE - 1),
-            }
-            data = json.dumps(block).encode()
-            try:
-                if version is None:
-                    await store.create(PRODUCER_ID_PATH, data)
-                else:
-                    await store.set(PRODUCER_ID_PATH, data, version)
-            except (BadVersion, NodeExists):
-                continue  # another broker was faster
-            return first, first + BLOCK_SIZE - 1
-        raise TimeoutError("no block of producer ids could be reserved: too many brokers ask at once")
-
 
 def by_topic(partitions: list[TopicPartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
@@ -219,9 +185,10 @@ async def write_markers_here(broker: Broker, markers: list[MarkerWrite]) -> list
             if not result.error:
                 partition = broker.replicas.find(topic, index)
                 appended.append((number, (topic, index), partition, result.last_offset + 1))
-    failed = broker.replicas.write_staged()
+    if appended:
+        broker.dispatcher.flush()  # whoever else has appended in this wake-up is answered with it
     for number, topic_partition, partition, next_offset in appended:
-        if partition in failed:
+        if partition.log.log_end_offset < next_offset:
             answers[number][topic_partition] = int(ErrorCode.KAFKA_STORAGE_ERROR)
         elif partition.log.high_watermark < next_offset:
             waits.append(
@@ -245,3 +212,30 @@ async def _end_offsets_transaction(broker: Broker, index: int, marker: MarkerWri
         ),
     )
     return int(_AS_PARTITION_ERROR.get(error, error))
+
+
+def start_transactions(broker: Broker) -> None:
+    """Make the broker's transaction coordinator: `broker.transactions`, reached by others over `transaction_links`."""
+    from penstock.cluster.producer_ids import ProducerIds as ClusterProducerIds
+    from penstock.coordinator.replica_log import ReplicaShardLog
+    from penstock.coordinator.transaction.producer_ids import ProducerIds
+    from penstock.coordinator.transaction.service import TransactionCoordinator, TransactionLimits
+
+    links = TransactionLinks(broker, broker.inter_broker.connect)
+    log = ReplicaShardLog(broker.replicas, TRANSACTION_TOPIC, broker.dispatcher.schedule_flush, base_sequence=-1)
+    coordinator = TransactionCoordinator(
+        log,
+        broker.clock,
+        TransactionLimits.from_settings(broker.settings),
+        ProducerIds(ClusterProducerIds(broker.store, broker.node_id).claim_block),
+        links,
+        lambda: _partition_count(broker),
+    )
+    broker.transactions, broker.transaction_links = coordinator, links
+    log.follow(coordinator.runtime.elected, coordinator.runtime.resigned)
+    coordinator.start()
+
+
+def _partition_count(broker: Broker) -> int:
+    topic = broker.image.topic(TRANSACTION_TOPIC)
+    return len(topic.partitions) if topic is not None else int(broker.settings["transaction.state.log.num.partitions"])

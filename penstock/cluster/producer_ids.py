@@ -37,11 +37,11 @@ class ProducerIds:
         while taken is None:
             async with self._refilling:
                 if self._next >= self._end:
-                    self._next, self._end = await self._claim_block()
+                    self._next, self._end = await self.claim_block()
             taken = self.take()
         return taken
 
-    async def _claim_block(self) -> tuple[int, int]:
+    async def claim_block(self) -> tuple[int, int]:
         """[first, end) by compare-and-set; a lost race is tried again at once."""
         while True:
             try:

@@ -275,6 +275,11 @@ class ProducerState:
             known.lowest_sequence = sequence
         return known.guard
 
+    def running_verification(self, producer_id: int, epoch: int) -> VerificationGuard | None:
+        """The guard of the attempt that no marker and no append has ended yet."""
+        known = self._verifications.get(producer_id)
+        return known.guard if known is not None and known.epoch == epoch else None
+
     def is_verified(self, producer_id: int, guard: VerificationGuard | None) -> bool:
         """Whether `guard` is that of the running attempt."""
         known = self._verifications.get(producer_id)

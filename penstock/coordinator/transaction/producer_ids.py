@@ -1,7 +1,7 @@
-"""Producer ids: never the same one twice in a cluster, however often brokers die.
+"""Producer ids at hand: decisions take them without waiting, because a block was claimed before.
 
-A broker reserves blocks of 1000 in the store (`/latest_producer_id_block`, as Kafka's ZooKeeper brokers do) and hands
-them out from memory; what is left of a block when it stops is lost, which is fine: there are 2^63.
+Blocks come from the cluster (`cluster.producer_ids`), so that no id is given out twice however often brokers die; what
+is left of a block when a broker stops is lost, which is fine: there are 2^63.
 """
 
 from __future__ import annotations
@@ -9,25 +9,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-BLOCK_SIZE = 1000
-
 
 class ProducerIdsExhausted(Exception):
     """More ids were taken than `ensure` had made sure of: a bug of ours."""
 
 
 class ProducerIds:
-    """`reserve_block` takes the next block of the cluster and returns its (first, last) id."""
+    """`claim_block` takes the next block of the cluster: (its first id, the one behind its last)."""
 
-    def __init__(self, reserve_block: Callable[[], Awaitable[tuple[int, int]]]) -> None:
-        self._reserve_block = reserve_block
+    def __init__(self, claim_block: Callable[[], Awaitable[tuple[int, int]]]) -> None:
+        self._claim_block = claim_block
         self._next = 0
-        self._last = -1
+        self._end = 0
         self._reserving = asyncio.Lock()
 
     @property
     def left(self) -> int:
-        return self._last - self._next + 1
+        return self._end - self._next
 
     async def ensure(self, count: int = 1) -> None:
         """Have at least `count` ids at hand. The rest of a block that is too small is dropped."""
@@ -35,10 +33,10 @@ class ProducerIds:
             return
         async with self._reserving:
             if self.left < count:
-                self._next, self._last = await self._reserve_block()
+                self._next, self._end = await self._claim_block()
 
     def take(self) -> int:
-        if self._next > self._last:
+        if self._next >= self._end:
             raise ProducerIdsExhausted
         self._next += 1
         return self._next - 1

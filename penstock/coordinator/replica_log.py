@@ -1,0 +1,146 @@
+"""The log of a coordinator's shards on this broker's replicas: `ShardLog` over one internal topic.
+
+It is also the observer of that topic: the replica manager says here when leadership comes and goes and when the high
+watermark moves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+from penstock.coordinator.shard_log import Appended, Marker, Producer, Record
+from penstock.log.results import AppendResult, OffsetOutOfRange, Origin
+from penstock.protocol.batch import (
+    CONTROL_BIT,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TRANSACTIONAL_BIT,
+    build_marker,
+    seal_batch,
+)
+from penstock.protocol.errors import ErrorCode
+from penstock.protocol.records import encode_record
+from penstock.replication.partition import Partition
+from penstock.replication.replica_manager import ReplicaManager
+
+__all__ = ["ReplicaShardLog", "encode_batch"]
+
+assert CONTROL_BIT != TRANSACTIONAL_BIT
+
+
+def encode_batch(records: list[Record], now_ms: int, producer: Producer | None) -> bytes:
+    """One batch at one time. Transactional exactly if it has a producer; its sequence is then always 0, as Kafka's."""
+    payload = b"".join([encode_record(delta, 0, key, value, ()) for delta, (key, value) in enumerate(records)])
+    return seal_batch(
+        payload,
+        base_offset=0,
+        leader_epoch=-1,
+        attributes=0 if producer is None else TRANSACTIONAL_BIT,
+        last_offset_delta=len(records) - 1,
+        base_timestamp=now_ms,
+        max_timestamp=now_ms,
+        producer_id=NO_PRODUCER_ID if producer is None else producer.producer_id,
+        producer_epoch=NO_PRODUCER_EPOCH if producer is None else producer.producer_epoch,
+        base_sequence=NO_SEQUENCE if producer is None else 0,
+        record_count=len(records),
+    )
+
+
+class ReplicaShardLog:
+    """Partitions of one internal topic that this broker leads."""
+
+    def __init__(self, replicas: ReplicaManager, topic: str) -> None:
+        self._replicas = replicas
+        self.topic = topic
+        self._committed: list[Callable[[int], None]] = []
+        self._lost: list[Callable[[int], None]] = []
+        self._elected: Callable[[int, int], object] | None = None
+        self._resigned: Callable[[int], None] | None = None
+
+    def follow_leadership(self, elected: Callable[[int, int], object], resigned: Callable[[int], None]) -> None:
+        """Call `elected(partition, leader_epoch)` and `resigned(partition)`, beginning with what is led already."""
+        self._elected = elected
+        self._resigned = resigned
+        self._replicas.observe(self.topic, self)
+
+    # As ShardLog ---------------------------------------------------------------------------------------------
+
+    def append(
+        self, partition: int, records: list[Record], now_ms: int, producer: Producer | None, leader_epoch: int
+    ) -> Appended:
+        result = self._replicas.append(
+            self.topic,
+            partition,
+            encode_batch(records, now_ms, producer),
+            -1,
+            origin=Origin.COORDINATOR,
+            leader_epoch=leader_epoch,
+        )
+        return self._written(partition, result)
+
+    def append_marker(self, partition: int, marker: Marker, now_ms: int, leader_epoch: int) -> Appended:
+        batch = build_marker(
+            marker.producer.producer_id,
+            marker.producer.producer_epoch,
+            marker.commit,
+            marker.coordinator_epoch,
+            now_ms,
+        )
+        result = self._replicas.append(
+            self.topic,
+            partition,
+            batch,
+            -1,
+            origin=Origin.COORDINATOR,
+            transaction_version=marker.transaction_version,
+            leader_epoch=leader_epoch,
+        )
+        return self._written(partition, result)
+
+    def _written(self, partition: int, result: AppendResult) -> Appended:
+        """Write only this partition now: what connections have staged elsewhere is written, and its failure seen, by
+        them."""
+        if result.error is not ErrorCode.NONE:
+            return Appended(result.error)
+        replica = self._replicas.find(self.topic, partition)
+        if replica is None:
+            return Appended(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        replica.write_now()
+        if replica.write_error is not None:
+            replica.write_error = None
+            return Appended(ErrorCode.KAFKA_STORAGE_ERROR)
+        replica.written()
+        return Appended(ErrorCode.NONE, result.base_offset, result.last_offset)
+
+    def _find(self, partition: int) -> Partition:
+        replica = self._replicas.find(self.topic, partition)
+        if replica is None:
+            raise LookupError(f"{self.topic}-{partition} is not hosted here")
+        return replica
+
+    def committed_offset(self, partition: int) -> int:
+        replica = self._replicas.find(self.topic, partition)
+        return -1 if replica is None else replica.log.high_watermark
+
+    def start_offset(self, partition: int) -> int:
+        return self._find(partition).log.log_start_offset
+
+    def end_offset(self, partition: int) -> int:
+        return self._find(partition).log.log_end_offset
+
+    async def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
+        region = self._find(partition).log.read(offset, max_bytes)
+        if isinstance(region, OffsetOutOfRange) or region.file is None:
+            return b""
+        # The region holds the file open, so that a thread may read it: a cold file would stall the loop.
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, os.pread, region.file.fd, region.length, region.position)
+
+    def on_committed(self, listener: Callable[[int], None]) -> None:  # type: ignore[override]
+        self._committed.append(listener)
+
+    def on_lost(self, listener: Callable[[int], None]) -> None:  # type: ignore[override]
+        self._lost.append(listener)
