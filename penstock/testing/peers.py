@@ -177,7 +177,10 @@ class KafkaPeer:
 
 @contextmanager
 def apache_kafka(nodes: int = 1, heap: str = "1g", settings: dict[str, str] | None = None) -> Iterator[KafkaPeer]:
-    """A fresh Apache Kafka (KRaft) on free loopback ports; stopped and removed at the end."""
+    """A fresh Apache Kafka (KRaft) on free loopback ports; stopped and removed at the end.
+
+    In `settings`, {port} and {controller} stand for the ports of a node (for listeners beside the plain one).
+    """
     library = kafka_jars()
     folder = Path(tempfile.mkdtemp(prefix="kafka-peer-"))
     peer = KafkaPeer([free_port() for _ in range(nodes)], folder)
@@ -231,7 +234,8 @@ def _kafka_properties(
         "group.initial.rebalance.delay.ms": "0",
         **(settings or {}),
     }
-    return "".join(f"{name}={value}\n" for name, value in properties.items())
+    text = "".join(f"{name}={value}\n" for name, value in properties.items())
+    return text.replace("{port}", str(port)).replace("{controller}", str(controller))
 
 
 def wait_for_port(port: int, seconds: float, on_failure: object = None) -> None:
