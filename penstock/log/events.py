@@ -18,7 +18,7 @@ class LogEvents:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
-        self.staged: list[Log] = []
+        self.staged: dict[Log, None] = {}
 
     def rolled(self, log: Log) -> None:
         """A new segment was begun; the old one wants to be synced."""

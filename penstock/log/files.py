@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -54,24 +55,26 @@ class OpenFiles:
     def __init__(self, capacity: int = _OPEN_FILES_MAX) -> None:
         self._capacity = capacity
         self._files: OrderedDict[str, LogFile] = OrderedDict()
+        self._lock = threading.Lock()  # loader threads come through here, too
 
     def get(self, path: str) -> LogFile:
-        file = self._files.get(path)
-        if file is None:
-            file = LogFile(path)
-            self._files[path] = file
-            if len(self._files) > self._capacity:
-                self._files.popitem(last=False)
-        else:
-            self._files.move_to_end(path)
-        return file
+        with self._lock:
+            file = self._files.get(path)
+            if file is None:
+                file = self._files[path] = LogFile(path)
+                if len(self._files) > self._capacity:
+                    self._files.popitem(last=False)
+            else:
+                self._files.move_to_end(path)
+            return file
 
     def forget(self, path: str) -> None:
         """The name means another file (or none) from now on; readers of the old one keep it."""
-        self._files.pop(path, None)
+        with self._lock:
+            self._files.pop(path, None)
 
 
-# Shared by all logs of the process: the descriptor limit is the process's, too. Only the loop reads through it.
+# Shared by all logs of the process: the descriptor limit is the process's, too.
 OPEN_FILES: Final = OpenFiles()
 
 

@@ -103,6 +103,7 @@ class Log:
         self.truncations = 0
         """Counts cuts at the end, so that a flush which ran meanwhile does not move the recovery point too far."""
         self.last_flush_ms = 0
+        self.abandoned = False
         self.producers_state = ProducerState()
         self.epochs = LeaderEpochs(directory / LEADER_EPOCH_CHECKPOINT)
         self.segments: list[Segment] = []
@@ -482,7 +483,7 @@ class Log:
             len(segment.time_index.file.pending),
             segment.end_position,
         )
-        self.events.staged.append(self)
+        self.events.staged[self] = None
 
     def _assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
         if self._marked_epochs is None:
@@ -513,6 +514,7 @@ class Log:
             self._void_staged(error)
         segment.size = segment.end_position
         self._staged = []
+        self.events.staged.pop(self, None)
         if self._undo:
             self._undo.clear()
         self._marked_epochs = None
@@ -553,8 +555,11 @@ class Log:
             self.epochs.restore(self._marked_epochs)
             self._marked_epochs = None
         self._staged = []
+        self.events.staged.pop(self, None)
         self._roll_limit_bytes = self.config.segment_bytes
         self.log_end_offset = end_offset
+        if self.abandoned:
+            raise LogWriteError(f"{self.name} was deleted", directory_failed=False) from cause
         failed = cause.errno not in NO_SPACE_ERRNOS
         try:
             os.ftruncate(segment.file().fd, segment.size)
@@ -726,13 +731,13 @@ class Log:
         return None if entry is None else entry.epoch
 
     def start_verification(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, supports_epoch_bump: bool, now_ms: int
+        self, producer_id: int, producer_epoch: int, base_sequence: int, supports_epoch_bump: bool
     ) -> VerificationGuard | None:
         """KIP-890: a guard to be passed to the append; None if a transaction is open at this epoch already."""
         if self.has_ongoing_transaction(producer_id, producer_epoch):
             return None
         return self.producers_state.start_verification(
-            producer_id, producer_epoch, base_sequence, supports_epoch_bump, now_ms
+            producer_id, producer_epoch, base_sequence, supports_epoch_bump, self.events.clock.now_ms()
         )
 
     # -- size and disk
@@ -740,6 +745,15 @@ class Log:
     def size_bytes(self) -> int:
         """Bytes of all segments, staged ones included."""
         return sum(segment.end_position for segment in self.segments)
+
+    def abandon(self) -> None:
+        """The log is being deleted: what is staged is void, files close when their readers are done."""
+        self.abandoned = True
+        self._staged = []
+        self._undo.clear()
+        self.events.staged.pop(self, None)
+        for segment in self.segments:
+            segment.close()
 
     def flush(self) -> None:
         """fsync what is written and move the recovery point. Blocking; in threads use `maintenance.begin_flush`."""

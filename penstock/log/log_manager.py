@@ -1,18 +1,37 @@
-"""All logs of a broker: directories and their locks, loading, creating and deleting, checkpoints, timers, stop."""
+"""All logs of a broker: loading, creating and deleting, checkpoints, timers, stop. Folders live in `log_directory`.
+
+Only the loop calls it, except `start` and `stop`, which block. What may block in between (fsync, unlink, checkpoint
+files) goes to a few threads.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import shutil
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from penstock.base.clock import Clock
+from penstock.base.settings import LogConfig, Settings
+from penstock.log import checkpoints, maintenance, recovery, retention
+from penstock.log.checkpoints import PartitionOffsets, write_topic_id
+from penstock.log.cleaner import Cleaner
+from penstock.log.events import LogEvents
+from penstock.log.files import unlink_all
 from penstock.log.log import Log
-from penstock.log.results import LogWriteError
+from penstock.log.log_directory import LogDirectory
+from penstock.log.results import LogDirectoryFailed, LogWriteError
 
-if TYPE_CHECKING:
-    from penstock.base.settings import LogConfig
+logger = logging.getLogger(__name__)
+
+_TICK_MS = 1000
+_FOREVER = 2**63 - 1
 
 
 class BackgroundTask(NamedTuple):
@@ -23,8 +42,67 @@ class BackgroundTask(NamedTuple):
     run: Callable[[], None]
 
 
+@dataclass(frozen=True)
+class ManagerSettings:
+    """The broker-level settings that concern all logs together; names are Kafka's, without `log.`."""
+
+    retention_check_interval_ms: int = 300_000
+    flush_scheduler_interval_ms: int = _FOREVER
+    flush_offset_checkpoint_interval_ms: int = 60_000
+    flush_start_offset_checkpoint_interval_ms: int = 60_000
+    high_watermark_checkpoint_interval_ms: int = 5000
+    producer_id_expiration_ms: int = 86_400_000
+    producer_id_expiration_check_interval_ms: int = 600_000
+    recovery_threads: int = 2
+    cleaner_enable: bool = True
+    cleaner_backoff_ms: int = 15_000
+    cleaner_dedupe_buffer_size: int = 134_217_728
+    cleaner_io_max_bytes_per_second: float = 1.7976931348623157e308
+    verify_transactions: bool = True
+
+    @classmethod
+    def of(cls, settings: Settings) -> ManagerSettings:
+        return cls(
+            retention_check_interval_ms=settings["log.retention.check.interval.ms"],
+            flush_scheduler_interval_ms=settings["log.flush.scheduler.interval.ms"],
+            flush_offset_checkpoint_interval_ms=settings["log.flush.offset.checkpoint.interval.ms"],
+            flush_start_offset_checkpoint_interval_ms=settings["log.flush.start.offset.checkpoint.interval.ms"],
+            high_watermark_checkpoint_interval_ms=settings["replica.high.watermark.checkpoint.interval.ms"],
+            producer_id_expiration_ms=settings["producer.id.expiration.ms"],
+            recovery_threads=settings["num.recovery.threads.per.data.dir"],
+            cleaner_enable=settings["log.cleaner.enable"],
+            cleaner_backoff_ms=settings["log.cleaner.backoff.ms"],
+            cleaner_dedupe_buffer_size=settings["log.cleaner.dedupe.buffer.size"],
+            cleaner_io_max_bytes_per_second=settings["log.cleaner.io.max.bytes.per.second"],
+            verify_transactions=settings["transaction.partition.verification.enable"],
+        )
+
+
+class _Events(LogEvents):
+    """Hands a log's news to its manager."""
+
+    def __init__(self, manager: LogManager) -> None:
+        super().__init__(manager.clock)
+        self._manager = manager
+
+    def rolled(self, log: Log) -> None:
+        self._manager.flush_in_thread(log)
+
+    def truncated(self, log: Log) -> None:
+        self._manager.checkpoint_recovery_points_of(log.directory.parent)
+
+    def log_start_raised(self, log: Log) -> None:
+        self._manager.log_starts_changed = True
+
+    def discard(self, paths: Sequence[Path], delay_ms: int) -> None:
+        self._manager.unlink_later(paths, delay_ms)
+
+    def failed(self, log: Log, error: OSError) -> None:
+        self._manager.fail_directory(log.directory.parent, error)
+
+
 class LogManager:
-    """Owns every Log of this broker. Only the loop calls it, except `start` and `stop`, which block."""
+    """Owns every Log of this broker."""
 
     def __init__(
         self,
@@ -35,38 +113,405 @@ class LogManager:
         node_id: int,
         cluster_id: str | None = None,
         on_directory_failed: Callable[[Path, list[Log]], None] | None = None,
+        settings: Settings | ManagerSettings | None = None,
     ) -> None:
-        """`config_for(topic)` gives a topic's settings while loading; settings of the broker come with `start`."""
-        raise NotImplementedError
+        """`config_for(topic)` gives a topic's settings while loading."""
+        self.directories = [Path(directory) for directory in directories]
+        self.clock = clock
+        self._config_for = config_for
+        self._node_id = node_id
+        self._cluster_id = cluster_id
+        self._on_directory_failed = on_directory_failed
+        if settings is None:
+            settings = ManagerSettings()
+        self.settings = settings if isinstance(settings, ManagerSettings) else ManagerSettings.of(settings)
+        self.events = _Events(self)
+        self.failed_directories: list[Path] = []
+        self._online: dict[Path, LogDirectory] = {}
+        self._logs: dict[tuple[str, int], Log] = {}
+        self._offline_replicas: dict[tuple[str, int], Path] = {}
+        self._threads: ThreadPoolExecutor | None = None
+        self._doomed: deque[tuple[int, Path]] = deque()
+        self._thread_faults: deque[tuple[Path, OSError]] = deque()
+        self._flushing: set[Log] = set()
+        self._cleaner = Cleaner(self)
+        self._loaded = False
+        self.log_starts_changed = False
+
+    # -- start and stop
 
     def start(self) -> None:
-        """Lock the folders and load (recover) all logs in threads. Blocking; LogDirectoryFailed if none is usable."""
-        raise NotImplementedError
+        """Lock the folders and load (recover) all logs in threads. Blocking.
+
+        LogDirectoryFailed if no folder is usable; FolderInUse and ForeignFolder stop the broker, as in Kafka.
+        """
+        self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="penstock-log")
+        try:
+            for path in self.directories:
+                directory = LogDirectory(path)
+                try:
+                    directory.open(self._node_id, self._cluster_id)
+                except OSError as error:
+                    self.fail_directory(path, error)
+                    continue
+                self._online[path] = directory
+            for directory in list(self._online.values()):
+                try:
+                    self._load(directory)
+                except OSError as error:
+                    self.fail_directory(directory.path, error)
+            if not self._online:
+                raise LogDirectoryFailed(
+                    "none of the log directories can be used: " + ", ".join(map(str, self.directories))
+                )
+        except BaseException:
+            self._release()
+            raise
+        self._loaded = True
+
+    def _load(self, directory: LogDirectory) -> None:
+        recovery_points = directory.read_checkpoint(checkpoints.RECOVERY_POINTS)
+        log_starts = directory.read_checkpoint(checkpoints.LOG_STARTS)
+        high_watermarks = directory.read_checkpoint(checkpoints.HIGH_WATERMARKS)
+
+        def load(replica: tuple[str, int, Path]) -> Log:
+            topic, partition, folder = replica
+            key = (topic, partition)
+            log = self._new_log(folder, topic, partition, self._config_for(topic), None)
+            recovery.load(
+                log,
+                clean=directory.was_clean,
+                recovery_point=recovery_points.get(key, 0),
+                log_start_offset=log_starts.get(key, 0),
+                high_watermark=high_watermarks.get(key, 0),
+            )
+            return log
+
+        replicas = directory.replica_folders()
+        with ThreadPoolExecutor(max_workers=max(1, self.settings.recovery_threads)) as loaders:
+            for log in loaders.map(load, replicas):
+                key = (log.topic, log.partition)
+                if key in self._logs:
+                    raise LogDirectoryFailed(
+                        f"{log.name} lies in two folders: {log.directory}, {self._logs[key].directory}"
+                    )
+                self._logs[key] = log
+        for folder in directory.doomed_folders():
+            self.unlink_later([folder], 0)
+
+    def _new_log(self, folder: Path, topic: str, partition: int, config: LogConfig, topic_id: uuid.UUID | None) -> Log:
+        return Log(
+            folder,
+            topic,
+            partition,
+            config,
+            self.events,
+            topic_id=topic_id,
+            verify_transactions=self.settings.verify_transactions,
+        )
 
     def stop(self, clean: bool = True) -> None:
         """Write, flush, close everything, leave the clean-shutdown marker and release the locks."""
-        raise NotImplementedError
+        self._cleaner.stop()
+        if self._threads is not None:
+            self._threads.shutdown(wait=True)
+            self._threads = None
+        for directory in list(self._online.values()):
+            try:
+                self._close(directory, clean and self._loaded)
+            except (OSError, LogWriteError) as error:
+                logger.error("directory=%s not closed cleanly, it will be recovered: %s", directory.path, error)
+        self._release()
+
+    def _close(self, directory: LogDirectory, clean: bool) -> None:
+        logs = self._logs_in(directory.path)
+        with ThreadPoolExecutor(max_workers=4) as closers:
+            list(closers.map(lambda log: maintenance.close(log, clean), logs))
+        if clean:
+            directory.write_checkpoint(checkpoints.RECOVERY_POINTS, _offsets(logs, lambda log: log.recovery_point))
+            directory.write_checkpoint(checkpoints.HIGH_WATERMARKS, _offsets(logs, lambda log: log.high_watermark))
+            directory.write_checkpoint(checkpoints.LOG_STARTS, _log_starts(logs))
+            directory.mark_clean()
+
+    def _release(self) -> None:
+        for directory in self._online.values():
+            directory.unlock()
+        self._online.clear()
+        self._logs.clear()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
+            self._threads = None
+
+    # -- logs
 
     def get(self, topic: str, partition: int) -> Log | None:
         """The replica's log if it is here and on line."""
-        raise NotImplementedError
+        return self._logs.get((topic, partition))
 
     def get_or_create(self, topic: str, partition: int, topic_id: uuid.UUID | None, config: LogConfig) -> Log:
-        """Find or begin the log (in the least filled folder on line). LogDirectoryFailed if its folder is off line."""
-        raise NotImplementedError
+        """Find or begin the log, in the folder on line that holds the fewest.
+
+        LogDirectoryFailed if its folder is off line, or none is left.
+        """
+        key = (topic, partition)
+        log = self._logs.get(key)
+        if log is not None:
+            if log.topic_id is None and topic_id is not None:
+                self._name_topic(log, topic_id)
+            log.update_config(config)
+            return log
+        if key in self._offline_replicas:
+            raise LogDirectoryFailed(f"{topic}-{partition} lies in {self._offline_replicas[key]}, which is off line")
+        for directory in self._least_filled_first():
+            folder = directory.path / f"{topic}-{partition}"
+            try:
+                folder.mkdir(exist_ok=True)
+                log = self._new_log(folder, topic, partition, config, topic_id)
+                if topic_id is not None:
+                    write_topic_id(folder, topic_id)
+                maintenance.begin(log, 0)
+            except OSError as error:
+                self.fail_directory(directory.path, error)
+                continue
+            self._logs[key] = log
+            return log
+        raise LogDirectoryFailed(f"no log directory is left for {topic}-{partition}")
+
+    def _name_topic(self, log: Log, topic_id: uuid.UUID) -> None:
+        try:
+            write_topic_id(log.directory, topic_id)
+        except OSError as error:
+            self.fail_directory(log.directory.parent, error)
+            raise LogDirectoryFailed(str(error)) from error
+        log.topic_id = topic_id
+
+    def _least_filled_first(self) -> list[LogDirectory]:
+        counts = dict.fromkeys(self._online, 0)
+        for log in self._logs.values():
+            counts[log.directory.parent] += 1
+        return [self._online[path] for path in sorted(counts, key=lambda path: (counts[path], str(path)))]
 
     def delete(self, topic: str, partition: int) -> None:
         """Rename the folder away now, unlink later in a thread."""
-        raise NotImplementedError
+        log = self._logs.pop((topic, partition), None)
+        self._offline_replicas.pop((topic, partition), None)
+        if log is None:
+            return
+        self._cleaner.forget(log)
+        log.abandon()
+        directory = self._online[log.directory.parent]
+        try:
+            doomed = directory.rename_for_deletion(log.directory)
+        except OSError as error:
+            self.fail_directory(directory.path, error)
+            return
+        self.unlink_later([doomed], log.config.file_delete_delay_ms)
 
     def logs(self) -> Iterable[Log]:
         """Every log on line."""
-        raise NotImplementedError
+        return self._logs.values()
+
+    def _logs_in(self, path: Path) -> list[Log]:
+        return [log for log in self._logs.values() if log.directory.parent == path]
+
+    def is_online(self, path: Path) -> bool:
+        return path in self._online
+
+    def directory_of(self, log: Log) -> LogDirectory | None:
+        return self._online.get(log.directory.parent)
 
     def write_all_staged(self) -> list[tuple[Log, LogWriteError]]:
         """End of a wake-up: write every log that has something staged; those that failed, with why."""
-        raise NotImplementedError
+        failures: list[tuple[Log, LogWriteError]] = []
+        staged = self.events.staged
+        while staged:
+            log = next(iter(staged))
+            try:
+                log.write_staged()
+            except LogWriteError as error:
+                failures.append((log, error))
+            staged.pop(log, None)
+        return failures
+
+    # -- failures
+
+    def fail_directory(self, path: Path, error: OSError) -> None:
+        """Take one folder and its replicas off line; the others go on."""
+        if path in self.failed_directories:
+            return
+        logger.error("directory=%s failed, its partitions are off line: %s", path, error)
+        self.failed_directories.append(path)
+        directory = self._online.pop(path, None)
+        lost = self._logs_in(path)
+        for log in lost:
+            del self._logs[(log.topic, log.partition)]
+            self._offline_replicas[(log.topic, log.partition)] = path
+            self._cleaner.forget(log)
+        if directory is not None:
+            directory.unlock()
+        if self._on_directory_failed is not None:
+            self._on_directory_failed(path, lost)
+
+    # -- work in threads
+
+    def in_thread(self, path: Path, work: Callable[[], None]) -> None:
+        """Run in the background; an OSError there fails the folder at the next tick."""
+
+        def guarded() -> None:
+            try:
+                work()
+            except OSError as error:
+                self._thread_faults.append((path, error))
+            except Exception:
+                logger.exception("directory=%s background work failed", path)
+
+        if self._threads is not None:
+            self._threads.submit(guarded)
+        else:
+            guarded()
+
+    def flush_in_thread(self, log: Log) -> None:
+        """fsync a log without blocking the loop; one at a time for each."""
+        if log in self._flushing:
+            return
+        with contextlib.suppress(LogWriteError):
+            job = maintenance.begin_flush(log)
+            if job is None:
+                return
+            self._flushing.add(log)
+
+            def run() -> None:
+                try:
+                    job.run()
+                finally:
+                    self._flushing.discard(log)
+
+            self.in_thread(log.directory.parent, run)
+
+    def unlink_later(self, paths: Iterable[Path], delay_ms: int) -> None:
+        due = self.clock.now_ms() + delay_ms
+        self._doomed.extend((due, path) for path in paths)
+
+    # -- timers
 
     def background_tasks(self) -> list[BackgroundTask]:
         """Retention, flush, checkpoints, producer expiry, unlinking, compaction."""
-        raise NotImplementedError
+        settings = self.settings
+        flush_ms = (
+            _TICK_MS if settings.flush_scheduler_interval_ms >= _FOREVER else settings.flush_scheduler_interval_ms
+        )
+        tasks = [
+            BackgroundTask("log-retention", settings.retention_check_interval_ms, self.enforce_retention),
+            BackgroundTask("log-flush", max(flush_ms, 1), self.flush_due),
+            BackgroundTask("log-tick", _TICK_MS, self.tick),
+            BackgroundTask(
+                "recovery-points", max(settings.flush_offset_checkpoint_interval_ms, 1), self.checkpoint_recovery_points
+            ),
+            BackgroundTask(
+                "log-starts", max(settings.flush_start_offset_checkpoint_interval_ms, 1), self.checkpoint_log_starts
+            ),
+            BackgroundTask(
+                "high-watermarks",
+                max(settings.high_watermark_checkpoint_interval_ms, 1),
+                self.checkpoint_high_watermarks,
+            ),
+            BackgroundTask("producer-expiry", settings.producer_id_expiration_check_interval_ms, self.expire_producers),
+        ]
+        if settings.cleaner_enable:
+            tasks.append(
+                BackgroundTask("log-cleaner", max(min(settings.cleaner_backoff_ms, 1000), 50), self._cleaner.tick)
+            )
+        return tasks
+
+    def tick(self) -> None:
+        """Unlink what is due, keep deleted records deleted, and notice what went wrong in threads."""
+        while self._thread_faults:
+            path, error = self._thread_faults.popleft()
+            self.fail_directory(path, error)
+        if self.log_starts_changed:
+            self.checkpoint_log_starts()
+        now_ms = self.clock.now_ms()
+        due = [entry for entry in self._doomed if entry[0] <= now_ms]
+        if due:
+            self._doomed = deque(entry for entry in self._doomed if entry[0] > now_ms)
+            self.in_thread(self.directories[0], lambda: _remove([path for _, path in due]))
+
+    def enforce_retention(self) -> None:
+        """Delete old segments of every log; one that fails does not stop the others."""
+        now_ms = self.clock.now_ms()
+        for log in list(self._logs.values()):
+            if self._cleaner.is_busy_with(log):
+                continue
+            try:
+                retention.enforce(log, now_ms)
+            except LogWriteError as error:
+                logger.warning("log=%s retention postponed: %s", log.name, error)
+            except OSError as error:
+                self.fail_directory(log.directory.parent, error)
+
+    def flush_due(self) -> None:
+        """fsync logs whose `flush.ms` has passed."""
+        now_ms = self.clock.now_ms()
+        for log in list(self._logs.values()):
+            flush_ms = log.config.flush_ms
+            if (
+                flush_ms < _FOREVER
+                and log.log_end_offset > log.recovery_point
+                and now_ms - log.last_flush_ms >= flush_ms
+            ):
+                self.flush_in_thread(log)
+
+    def checkpoint_recovery_points(self) -> None:
+        for directory in list(self._online.values()):
+            logs = self._logs_in(directory.path)
+            self._checkpoint(directory, checkpoints.RECOVERY_POINTS, _offsets(logs, lambda log: log.recovery_point))
+
+    def checkpoint_recovery_points_of(self, path: Path) -> None:
+        """At once: after a truncation a stale, higher recovery point would hide torn data from recovery."""
+        directory = self._online.get(path)
+        if directory is None or not self._loaded:
+            return
+        try:
+            offsets = _offsets(self._logs_in(path), lambda log: log.recovery_point)
+            directory.write_checkpoint(checkpoints.RECOVERY_POINTS, offsets)
+        except OSError as error:
+            self.fail_directory(path, error)
+
+    def checkpoint_log_starts(self) -> None:
+        self.log_starts_changed = False
+        for directory in list(self._online.values()):
+            self._checkpoint(directory, checkpoints.LOG_STARTS, _log_starts(self._logs_in(directory.path)))
+
+    def checkpoint_high_watermarks(self) -> None:
+        for directory in list(self._online.values()):
+            logs = self._logs_in(directory.path)
+            self._checkpoint(directory, checkpoints.HIGH_WATERMARKS, _offsets(logs, lambda log: log.high_watermark))
+
+    def _checkpoint(self, directory: LogDirectory, name: str, offsets: PartitionOffsets) -> None:
+        self.in_thread(directory.path, lambda: directory.write_checkpoint(name, offsets))
+
+    def expire_producers(self) -> None:
+        now_ms = self.clock.now_ms()
+        for log in self._logs.values():
+            log.producers_state.expire(now_ms, self.settings.producer_id_expiration_ms)
+
+
+def _offsets(logs: Iterable[Log], offset_of: Callable[[Log], int]) -> PartitionOffsets:
+    return {(log.topic, log.partition): offset_of(log) for log in logs}
+
+
+def _log_starts(logs: Iterable[Log]) -> PartitionOffsets:
+    """Only logs whose start the names of their files do not tell."""
+    return {
+        (log.topic, log.partition): log.log_start_offset
+        for log in logs
+        if log.log_start_offset > log.segments[0].base_offset
+    }
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            unlink_all([path])

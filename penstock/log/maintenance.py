@@ -208,6 +208,8 @@ class FlushJob:
                 write_epochs(log.directory / LEADER_EPOCH_CHECKPOINT, self._epochs)
             fsync_directory(log.directory)
         except OSError:
+            if not log.directory.exists():  # the topic was deleted meanwhile
+                return
             if self._epochs is not None:
                 log.epochs.dirty = True
             raise
@@ -241,7 +243,5 @@ def close(log: Log, clean: bool) -> None:
             log.directory, log.log_end_offset, log.producers_state.entries.values(), durable=True
         )
         flush(log)
-        for path in log.active.paths():
-            fsync_path(path)
     for segment in log.segments:
         segment.close()

@@ -1,0 +1,171 @@
+"""One entry of `log.dirs`: its lock, its identity, its checkpoints, and the names of the replica folders in it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import threading
+import uuid
+from pathlib import Path
+from typing import Final
+
+from penstock.log.checkpoints import InvalidCheckpoint, PartitionOffsets, read_offsets, write_offsets
+from penstock.log.files import fsync_directory, write_durably
+
+LOCK_FILE: Final = ".lock"
+META_PROPERTIES: Final = "meta.properties"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+DELETE_SUFFIX: Final = "-delete"
+FUTURE_SUFFIX: Final = "-future"
+STRAY_SUFFIX: Final = "-stray"
+_NAME_MAX: Final = 255
+
+# POSIX locks do not keep two brokers of one process apart; this does.
+_locked_here: set[str] = set()
+_locked_here_guard = threading.Lock()
+
+
+class FolderInUse(Exception):
+    """Another broker has this folder open."""
+
+
+class ForeignFolder(Exception):
+    """The folder belongs to another broker or cluster."""
+
+
+def partition_of(folder_name: str) -> tuple[str, int] | None:
+    """(topic, partition) of a replica's folder; None for any other name."""
+    if folder_name.endswith((DELETE_SUFFIX, FUTURE_SUFFIX, STRAY_SUFFIX)):
+        return None
+    topic, dash, digits = folder_name.rpartition("-")
+    if not topic or not dash or not digits.isascii() or not digits.isdigit():
+        return None
+    return topic, int(digits)
+
+
+class LogDirectory:
+    """See the module. Any method may raise OSError: then the folder has failed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.was_clean = False
+        self._lock_fd = -1
+        self._lock_key = ""
+        self._written: dict[str, PartitionOffsets] = {}
+
+    # -- lock and identity
+
+    def open(self, node_id: int, cluster_id: str | None) -> None:
+        """Create if needed, lock, check whose it is. FolderInUse and ForeignFolder concern the operator."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock()
+        try:
+            self._check_identity(node_id, cluster_id)
+        except BaseException:
+            self.unlock()
+            raise
+        marker = self.path / CLEAN_SHUTDOWN
+        self.was_clean = marker.exists()
+        if self.was_clean:
+            # From here on a crash is a crash.
+            marker.unlink()
+            fsync_directory(self.path)
+
+    def _lock(self) -> None:
+        key = os.path.realpath(self.path)
+        with _locked_here_guard:
+            if key in _locked_here:
+                raise FolderInUse(f"{self.path} is in use by another broker of this process")
+            fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError) as error:
+                os.close(fd)
+                raise FolderInUse(f"{self.path} is in use by another broker") from error
+            except BaseException:
+                os.close(fd)
+                raise
+            _locked_here.add(key)
+            self._lock_key = key
+            self._lock_fd = fd
+
+    def unlock(self) -> None:
+        """Give the folder free."""
+        if self._lock_fd < 0:
+            return
+        with _locked_here_guard:
+            with contextlib.suppress(OSError):
+                (self.path / LOCK_FILE).unlink(missing_ok=True)
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+            _locked_here.discard(self._lock_key)
+
+    def _check_identity(self, node_id: int, cluster_id: str | None) -> None:
+        path = self.path / META_PROPERTIES
+        try:
+            found = _read_properties(path)
+        except FileNotFoundError:
+            lines = ["version=0", f"broker.id={node_id}"]
+            if cluster_id is not None:
+                lines.append(f"cluster.id={cluster_id}")
+            write_durably(path, ("#\n" + "\n".join(lines) + "\n").encode())
+            return
+        stored_id = found.get("broker.id", found.get("node.id"))
+        if stored_id is not None and stored_id != str(node_id):
+            raise ForeignFolder(f"{self.path} belongs to broker {stored_id}, not to {node_id}")
+        stored_cluster = found.get("cluster.id")
+        if cluster_id is not None and stored_cluster is not None and stored_cluster != cluster_id:
+            raise ForeignFolder(f"{self.path} belongs to cluster {stored_cluster}, not to {cluster_id}")
+
+    def mark_clean(self, broker_epoch: int = -1) -> None:
+        """The last thing of an orderly stop."""
+        write_durably(self.path / CLEAN_SHUTDOWN, json.dumps({"version": 0, "brokerEpoch": broker_epoch}).encode())
+
+    # -- checkpoints
+
+    def read_checkpoint(self, name: str) -> PartitionOffsets:
+        """A broken checkpoint counts as empty: recovery then reads more than it must, and nothing is lost."""
+        try:
+            return read_offsets(self.path / name)
+        except InvalidCheckpoint:
+            return {}
+
+    def write_checkpoint(self, name: str, offsets: PartitionOffsets) -> None:
+        """Durable; nothing is done when nothing has changed."""
+        if self._written.get(name) != offsets:
+            write_offsets(self.path / name, offsets)
+            self._written[name] = dict(offsets)
+
+    # -- replica folders
+
+    def replica_folders(self) -> list[tuple[str, int, Path]]:
+        """(topic, partition, folder) of every replica, sorted."""
+        found = []
+        for entry in os.scandir(self.path):
+            named = partition_of(entry.name)
+            if named is not None and entry.is_dir():
+                found.append((*named, self.path / entry.name))
+        return sorted(found)
+
+    def doomed_folders(self) -> list[Path]:
+        """Replicas whose deletion a stop interrupted."""
+        return [self.path / entry.name for entry in os.scandir(self.path) if entry.name.endswith(DELETE_SUFFIX)]
+
+    def rename_for_deletion(self, folder: Path) -> Path:
+        """The folder under a name that no broker loads."""
+        suffix = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
+        target = folder.with_name(folder.name[: _NAME_MAX - len(suffix)] + suffix)
+        folder.replace(target)
+        fsync_directory(self.path)
+        return target
+
+
+def _read_properties(path: Path) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith(("#", "!")):
+            key, _, value = line.partition("=")
+            fields[key.strip()] = value.strip()
+    return fields
