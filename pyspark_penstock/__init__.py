@@ -18,7 +18,7 @@ class DefaultSource(DataSource):
     def name(cls) -> str:
         return "penstock"
 
-    def schema(self) -> str:
+    def schema(self) -> Any:
         from penstock.pipelines.spark.source import schema_of
 
         return schema_of(self.options)

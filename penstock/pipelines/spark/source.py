@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -19,6 +19,15 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
 )
 
 from penstock.pipelines.spark.options import OptionError, SourceOptions
@@ -33,25 +42,30 @@ from penstock.pipelines.spark.source_offsets import (
 
 log = logging.getLogger(__name__)
 
-_COLUMNS: Final = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-)
 
-
-def schema_of(options: Mapping[str, str]) -> str:
-    """The columns of Spark's own Kafka source, as DDL."""
+def schema_of(options: Mapping[str, str]) -> StructType:
+    """The columns of Spark's own Kafka source."""
     included = {name.lower(): value for name, value in options.items()}.get("includeheaders", "false")
-    headers = ", headers array<struct<key: string, value: binary>>" if included.lower() == "true" else ""
-    return _COLUMNS + headers
+    columns = (
+        StructType()
+        .add("key", BinaryType())
+        .add("value", BinaryType())
+        .add("topic", StringType())
+        .add("partition", IntegerType())
+        .add("offset", LongType())
+        .add("timestamp", TimestampType())
+        .add("timestampType", IntegerType())
+    )
+    if included.strip().lower() == "true":
+        columns.add("headers", ArrayType(StructType().add("key", StringType()).add("value", BinaryType())))
+    return columns
 
 
-def check_schema(schema: Any, options: Mapping[str, str]) -> None:
+def check_schema(schema: StructType, options: Mapping[str, str]) -> None:
     """A schema given by the user must be ours: the source does not convert."""
-    from pyspark.sql.types import StructType
-
-    expected = StructType.fromDDL(schema_of(options))
-    found = [(item.name, item.dataType) for item in schema.fields]
-    if found != [(item.name, item.dataType) for item in expected.fields]:
+    expected = schema_of(options)
+    found = [(item.name, item.dataType.simpleString()) for item in schema.fields]
+    if found != [(item.name, item.dataType.simpleString()) for item in expected.fields]:
         raise OptionError(
             f"the source gives the columns {expected.simpleString()}, not {schema.simpleString()}:"
             " leave .schema(...) out and cast or decode the value afterwards"

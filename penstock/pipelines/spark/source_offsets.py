@@ -102,15 +102,13 @@ def limit_rows(
     total = sum(waiting.values())
     if total <= max_rows:
         return dict(end)
-    limited = {}
-    for key, last in end.items():
-        if key not in waiting:
-            limited[key] = last
-            continue
-        share = max_rows * waiting[key] / total
-        rows = math.ceil(share) if share < 1 else math.floor(share)
-        limited[key] = min(last, start.get(key, 0) + rows)
-    return limited
+    shares = {key: max_rows * rows / total for key, rows in waiting.items()}
+    taken = {key: max(1, math.floor(share)) for key, share in shares.items()}
+    # What rounding down left over goes to those that lost most by it.
+    left_over = max_rows - sum(taken.values())
+    for key in sorted(shares, key=lambda key: (math.floor(shares[key]) - shares[key], key))[: max(0, left_over)]:
+        taken[key] += 1
+    return {key: start.get(key, 0) + min(waiting[key], taken[key]) if key in waiting else end[key] for key in end}
 
 
 def split_ranges(
