@@ -222,7 +222,7 @@ def start_transactions(broker: Broker) -> None:
     from penstock.coordinator.transaction.service import TransactionCoordinator, TransactionLimits
 
     links = TransactionLinks(broker, broker.inter_broker.connect)
-    log = ReplicaShardLog(broker.replicas, TRANSACTION_TOPIC, broker.dispatcher.schedule_flush, base_sequence=-1)
+    log = ReplicaShardLog(broker.replicas, TRANSACTION_TOPIC)
     coordinator = TransactionCoordinator(
         log,
         broker.clock,
@@ -232,7 +232,7 @@ def start_transactions(broker: Broker) -> None:
         lambda: _partition_count(broker),
     )
     broker.transactions, broker.transaction_links = coordinator, links
-    log.follow(coordinator.runtime.elected, coordinator.runtime.resigned)
+    log.follow_leadership(coordinator.runtime.elected, coordinator.runtime.resigned)
     coordinator.start()
 
 

@@ -1,7 +1,7 @@
 """The log of a coordinator's shards on this broker's replicas: `ShardLog` over one internal topic.
 
-It is also the observer of that topic: the replica manager says here when leadership comes and goes and when the high
-watermark moves.
+It also observes that topic: the replica manager says here when leadership comes and goes and when the high watermark
+moves.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from typing import Any
 
 from penstock.coordinator.shard_log import Appended, Marker, Producer, Record
+from penstock.log.producer_state import VerificationGuard
 from penstock.log.results import AppendResult, OffsetOutOfRange, Origin
 from penstock.protocol.batch import (
-    CONTROL_BIT,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -27,8 +28,6 @@ from penstock.replication.partition import Partition
 from penstock.replication.replica_manager import ReplicaManager
 
 __all__ = ["ReplicaShardLog", "encode_batch"]
-
-assert CONTROL_BIT != TRANSACTIONAL_BIT
 
 
 def encode_batch(records: list[Record], now_ms: int, producer: Producer | None) -> bytes:
@@ -57,14 +56,10 @@ class ReplicaShardLog:
         self.topic = topic
         self._committed: list[Callable[[int], None]] = []
         self._lost: list[Callable[[int], None]] = []
-        self._elected: Callable[[int, int], object] | None = None
-        self._resigned: Callable[[int], None] | None = None
 
     def follow_leadership(self, elected: Callable[[int, int], object], resigned: Callable[[int], None]) -> None:
         """Call `elected(partition, leader_epoch)` and `resigned(partition)`, beginning with what is led already."""
-        self._elected = elected
-        self._resigned = resigned
-        self._replicas.observe(self.topic, self)
+        self._replicas.observe(self.topic, _Observer(elected, resigned, self._committed, self._lost))
 
     # As ShardLog ---------------------------------------------------------------------------------------------
 
@@ -77,9 +72,19 @@ class ReplicaShardLog:
             encode_batch(records, now_ms, producer),
             -1,
             origin=Origin.COORDINATOR,
+            guard=None if producer is None else self._guard(partition, producer),
             leader_epoch=leader_epoch,
         )
         return self._written(partition, result)
+
+    def _guard(self, partition: int, producer: Producer) -> VerificationGuard | None:
+        """That of the verification that TxnOffsetCommit went through, unless a marker has ended it meanwhile."""
+        replica = self._replicas.find(self.topic, partition)
+        if replica is None:
+            return None
+        log: Any = replica.log
+        guard: VerificationGuard | None = log.producers_state.running_verification(*producer)
+        return guard
 
     def append_marker(self, partition: int, marker: Marker, now_ms: int, leader_epoch: int) -> Appended:
         batch = build_marker(
@@ -139,8 +144,38 @@ class ReplicaShardLog:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(None, os.pread, region.file.fd, region.length, region.position)
 
-    def on_committed(self, listener: Callable[[int], None]) -> None:  # type: ignore[override]
+    def on_committed(self, listener: Callable[[int], None]) -> None:
         self._committed.append(listener)
 
-    def on_lost(self, listener: Callable[[int], None]) -> None:  # type: ignore[override]
+    def on_lost(self, listener: Callable[[int], None]) -> None:
         self._lost.append(listener)
+
+
+class _Observer:
+    """Passes on what replication says about the partitions of the topic."""
+
+    def __init__(
+        self,
+        elected: Callable[[int, int], object],
+        resigned: Callable[[int], None],
+        committed: list[Callable[[int], None]],
+        lost: list[Callable[[int], None]],
+    ) -> None:
+        self._elected = elected
+        self._resigned = resigned
+        self._committed = committed
+        self._lost = lost
+
+    def on_leader(self, topic: str, partition: int, leader_epoch: int) -> None:
+        self._elected(partition, leader_epoch)
+
+    def on_resign(self, topic: str, partition: int, leader_epoch: int) -> None:
+        self._resigned(partition)
+
+    def on_committed(self, topic: str, partition: int, high_watermark: int) -> None:
+        for listener in self._committed:
+            listener(partition)
+
+    def on_lost(self, topic: str, partition: int) -> None:
+        for listener in self._lost:
+            listener(partition)
