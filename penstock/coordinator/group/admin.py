@@ -130,9 +130,9 @@ def delete_offsets(shard: GroupShard, group_id: str, partitions: list[tuple[str,
     group = shard.find(group_id)
     if group is None or (isinstance(group, ClassicGroup) and group.state is ClassicState.DEAD):
         return Write(response=ErrorCode.GROUP_ID_NOT_FOUND)
-    if isinstance(group, ClassicGroup) and group.state is not ClassicState.EMPTY:
-        if group.protocol_type != PROTOCOL_TYPE:
-            return Write(response=ErrorCode.NON_EMPTY_GROUP)
+    occupied = isinstance(group, ClassicGroup) and group.state is not ClassicState.EMPTY
+    if isinstance(group, ClassicGroup) and occupied and group.protocol_type != PROTOCOL_TYPE:
+        return Write(response=ErrorCode.NON_EMPTY_GROUP)
     written: list[Record] = []
     errors: list[ErrorCode] = []
     offsets = shard.offsets.groups.get(group_id)

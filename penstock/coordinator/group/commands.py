@@ -70,6 +70,14 @@ def _replace_empty_consumer_group(
     shard.groups[group.group_id] = classic
     write = shard.joins.join(classic, request, reply, is_new_group=True)
     write.records[:0] = tombstones
+    replied = write.on_failed
+
+    def failed(error: ErrorCode) -> None:
+        shard.groups[group.group_id] = group
+        if replied is not None:
+            replied(error)
+
+    write.on_failed = failed
     return write
 
 
