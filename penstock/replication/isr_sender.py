@@ -34,7 +34,6 @@ def build_request(broker_id: int, broker_epoch: int, proposals: list[IsrProposal
             api.request_struct("PartitionData")(
                 partition_index=proposal.index,
                 leader_epoch=proposal.leader_epoch,
-                new_isr=list(proposal.isr),
                 new_isr_with_epochs=members,
                 partition_epoch=proposal.partition_epoch,
             )

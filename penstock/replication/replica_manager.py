@@ -57,6 +57,10 @@ class LocalReplication:
     def topic_config_changed(self, topic: str, overrides: Mapping[str, str]) -> None: ...
 
 
+def _nothing_to_schedule() -> None:
+    """Whoever appends calls `write_staged` itself."""
+
+
 def _nobody_to_tell(partitions: list[TopicPartition]) -> None:
     """Without a controller elsewhere, off-line replicas concern nobody else."""
 
@@ -82,6 +86,8 @@ class ReplicaManager:
         self.offline: dict[TopicPartition, str] = {}  # hosted here, but their log directory failed: why
         self.parking = Parking(timers)
         self._dirty: list[Partition] = []
+        self.on_dirty: Callable[[], object] = _nothing_to_schedule  # the first append of a wake-up: plan the write
+        self.unclaimed_failures: dict[Partition, LogWriteError] = {}  # of whoever wrote, for whoever answers produces
         self._observers: dict[str, PartitionObserver] = {}
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self.replication: Replication = replication or LocalReplication()
@@ -144,6 +150,8 @@ class ReplicaManager:
             return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error_))
         if not partition.dirty and not result.error:
             partition.dirty = True
+            if not self._dirty:
+                self.on_dirty()
             self._dirty.append(partition)
         return result
 
@@ -166,6 +174,7 @@ class ReplicaManager:
             else:
                 partition.written()
         for partition, error in failed.items():
+            self.unclaimed_failures[partition] = error
             self._storage_failed(partition, error)
         return failed or _NOTHING_FAILED
 

@@ -1,0 +1,187 @@
+"""What breaks, and how often. Every choice comes from the world's one random source."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.cluster.controller_driver import NotController
+from penstock.cluster.events import AlterReassignments, ElectionKind, ElectLeaders
+from penstock.testing.simulation.disk import TopicPartition
+from penstock.testing.simulation.node import SimCluster, SimNode
+from penstock.testing.simulation.world import STORE
+
+if TYPE_CHECKING:
+    from penstock.cluster.controller_driver import ControllerDriver
+
+
+@dataclass(frozen=True)
+class FaultPlan:
+    """The mood of one run."""
+
+    power_losses: bool
+    disk_full: bool
+    reassignments: bool
+    mean_seconds: float
+
+    @classmethod
+    def drawn(cls, cluster: SimCluster) -> FaultPlan:
+        random = cluster.world.random
+        return cls(
+            power_losses=random.random() < 0.4,
+            disk_full=random.random() < 0.3,
+            reassignments=random.random() < 0.4,
+            mean_seconds=random.choice((0.4, 1.0, 2.5)),
+        )
+
+
+class FaultInjector:
+    def __init__(self, cluster: SimCluster, places: list[TopicPartition], plan: FaultPlan) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.places = places
+        self.plan = plan
+        self.active = True
+
+    async def run(self) -> None:
+        random = self.world.random
+        faults = [
+            (4, self._crash),
+            (3, self._pause),
+            (3, self._cut_two),
+            (3, self._cut_store),
+            (2, self._isolate),
+            (2, self._bad_network),
+            (2, self._lost_store_answers),
+            (1, self._elect_preferred),
+        ]
+        if self.plan.disk_full:
+            faults.append((2, self._fill_disk))
+        if self.plan.reassignments:
+            faults.append((2, self._reassign))
+        weighted = [fault for weight, fault in faults for _ in range(weight)]
+        while self.active:
+            await asyncio.sleep(random.expovariate(1 / self.plan.mean_seconds))
+            if self.active:
+                self.world.spawn(random.choice(weighted)())
+
+    def _some_node(self) -> SimNode:
+        return self.cluster.nodes[self.world.random.choice(sorted(self.cluster.nodes))]
+
+    async def _crash(self) -> None:
+        node = self._some_node()
+        life = node.life
+        if not life.alive:
+            return
+        node.crash(power_loss=self.plan.power_losses and self.world.random.random() < 0.4)
+        await asyncio.sleep(self.world.random.choice((0.05, 1.0, 4.0, 8.0)) * self.world.random.uniform(0.5, 1.5))
+        if node.life is life:
+            node.boot()
+
+    async def _pause(self) -> None:
+        node = self._some_node()
+        if not node.up or node.life.paused:
+            return
+        life = node.life
+        node.pause()
+        await asyncio.sleep(self.world.random.uniform(0.1, 7.0))
+        if node.life is life and life.alive:
+            node.resume()
+
+    async def _cut_two(self) -> None:
+        one, other = self._some_node().id, self._some_node().id
+        if one == other:
+            return
+        if self.world.random.random() < 0.3:
+            self.world.log(f"network: nothing from {one} to {other}")
+            self.world.cut_one_way(one, other)
+        else:
+            self.world.log(f"network: {one} and {other} are cut off")
+            self.world.cut(one, other)
+        await self._heal_later()
+
+    async def _cut_store(self) -> None:
+        """The node runs on and serves its clients, but its session will end: a zombie."""
+        node = self._some_node()
+        self.world.log(f"network: {node.id} loses the store")
+        self.world.cut(node.id, STORE)
+        await self._heal_later()
+
+    async def _isolate(self) -> None:
+        node = self._some_node()
+        self.world.log(f"network: {node.id} is isolated")
+        self.world.cut(node.id, STORE)
+        for other in self.cluster.nodes:
+            if other != node.id:
+                self.world.cut(node.id, other)
+        await self._heal_later()
+
+    async def _heal_later(self) -> None:
+        await asyncio.sleep(self.world.random.uniform(0.3, 8.0))
+        self.world.log("network: healed")
+        self.world.heal()
+
+    async def _bad_network(self) -> None:
+        self.world.log("network: drops and delays")
+        self.world.drop_probability = self.world.random.uniform(0.01, 0.2)
+        self.world.late_probability = 0.5
+        self.world.max_delay = self.world.random.choice((0.004, 0.05))
+        await asyncio.sleep(self.world.random.uniform(0.5, 4.0))
+        self.calm_network()
+
+    def calm_network(self) -> None:
+        self.world.drop_probability = 0.0
+        self.world.late_probability = 0.0
+        self.world.max_delay = 0.004
+
+    async def _lost_store_answers(self) -> None:
+        self.cluster.ensemble.lost_answer_probability = 0.1
+        await asyncio.sleep(self.world.random.uniform(0.3, 2.0))
+        self.cluster.ensemble.lost_answer_probability = 0.0
+
+    async def _fill_disk(self) -> None:
+        node = self._some_node()
+        self.world.log(f"node {node.id}: disk full")
+        node.disk.full = True
+        await asyncio.sleep(self.world.random.uniform(0.2, 3.0))
+        node.disk.full = False
+        self.world.log(f"node {node.id}: space again")
+
+    def _active_controller(self) -> ControllerDriver | None:
+        active = [c for n in self.cluster.nodes.values() if (c := n.active_controller) is not None]
+        return self.world.random.choice(active) if active else None
+
+    async def _elect_preferred(self) -> None:
+        controller = self._active_controller()
+        if controller is not None:
+            try:
+                await controller.elect_leaders(ElectLeaders(ElectionKind.PREFERRED, None))
+            except NotController:
+                return
+
+    async def _reassign(self) -> None:
+        controller = self._active_controller()
+        if controller is None:
+            return
+        where = self.world.random.choice(self.places)
+        nodes = sorted(self.cluster.nodes)
+        target = tuple(self.world.random.sample(nodes, min(3, len(nodes))))
+        self.world.log(f"admin: move {where} to {target}")
+        try:
+            await controller.alter_reassignments(AlterReassignments({where: target}))
+        except NotController:
+            return
+
+    def end(self) -> None:
+        """No more faults; everything broken is made whole."""
+        self.active = False
+        self.world.heal()
+        self.calm_network()
+        self.cluster.ensemble.lost_answer_probability = 0.0
+        for node in self.cluster.nodes.values():
+            node.disk.full = False
+            if not node.up:
+                node.boot()
+            elif node.life.paused:
+                node.resume()

@@ -1,0 +1,491 @@
+"""A broker of the simulation: the real controller driver, image holder, membership, replica manager and fetchers of one
+process, wired to the simulated store, network and disk."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from penstock.broker.api import alter_partition
+from penstock.client.errors import ConnectionLost
+from penstock.cluster.channels import LocalTransport, PushTransport
+from penstock.cluster.controller_driver import ControllerDriver, NotController
+from penstock.cluster.image import BrokerRegistration, Endpoint
+from penstock.cluster.image_codec import ImagePush, ImagePushAnswer
+from penstock.cluster.member import BrokerIdInUse, ClusterMember
+from penstock.protocol import messages
+from penstock.protocol.errors import ErrorCode
+from penstock.replication import reads
+from penstock.replication.partition import Bound, Partition
+from penstock.replication.remote import RemoteReplication
+from penstock.replication.replica_manager import ReplicaManager
+from penstock.store.interface import SessionExpired, StoreError
+from penstock.testing.simulation.disk import Disk, Entry, SimLogConfig, SimLogManager, TopicPartition, decode_entries
+from penstock.testing.simulation.invariants import Checker
+from penstock.testing.simulation.store import SimEnsemble, SimSession
+from penstock.testing.simulation.world import World, WorldClock
+
+CALL_TIMEOUT_SECONDS = 2.0
+MAX_FETCH_SESSIONS = 100
+
+
+class Life:
+    """One process of a node, from its start to its crash."""
+
+    def __init__(self, name: int | str) -> None:
+        self.name = name
+        self.alive = True
+        self._running = asyncio.Event()
+        self._running.set()
+
+    @property
+    def paused(self) -> bool:
+        return not self._running.is_set()
+
+    def pause(self) -> None:
+        self._running.clear()
+
+    def resume(self) -> None:
+        self._running.set()
+
+    async def gate(self) -> None:
+        while self.alive:
+            if self._running.is_set():
+                return
+            await self._running.wait()
+        await asyncio.get_running_loop().create_future()  # the dead do nothing
+
+
+class SimSettings:
+    """The settings that replication reads."""
+
+    def __init__(self, min_insync_replicas: int) -> None:
+        self._min_insync_replicas = min_insync_replicas
+        self._values: dict[str, Any] = {
+            "replica.lag.time.max.ms": 2000,
+            "replica.fetch.wait.max.ms": 500,
+            "replica.fetch.min.bytes": 1,
+            "replica.fetch.response.max.bytes": 2000,
+            "replica.fetch.max.bytes": 400,
+            "replica.fetch.backoff.ms": 200,
+            "replica.socket.timeout.ms": 1500,
+            "replication.quota.window.num": 11,
+            "replication.quota.window.size.seconds": 1,
+            "broker.rack": None,
+            "zookeeper.session.timeout.ms": 3000,
+            "auto.leader.rebalance.enable": True,
+            "leader.imbalance.check.interval.seconds": 7,
+            "leader.imbalance.per.broker.percentage": 10,
+            "unclean.leader.election.enable": False,
+            "delete.topic.enable": True,
+        }
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    node_id = -1
+    inter_broker_listener = "PLAINTEXT"
+
+    def apply_dynamic(self, *overrides: Any) -> set[str]:
+        return set()
+
+    def log_config(self, overrides: dict[str, str]) -> SimLogConfig:
+        return SimLogConfig(int(overrides.get("min.insync.replicas", self._min_insync_replicas)))
+
+
+class LifeTimers:
+    """Timers that do not outlive their process."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(delay, self._fire, callback, args)
+
+    def _fire(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        if self._life.alive:
+            callback(*args)
+
+
+class SimConnection:
+    """What a fetcher holds: a connection from one life to another."""
+
+    expired = False
+
+    def __init__(self, cluster: SimCluster, source: Life, target: SimNode) -> None:
+        self._cluster = cluster
+        self._source = source
+        self._target = target
+        self._target_life = target.life
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+    async def request_bytes(
+        self, api_key: int, version: int, body: bytes, flexible: bool = True, timeout_s: float = CALL_TIMEOUT_SECONDS
+    ) -> memoryview:
+        request = messages.decode_request(api_key, version, bytes(body))
+        life = self._target_life
+        response = await self._cluster.world.call(
+            self._source, life, lambda: self._target.handle_fetch(life, request), timeout_s
+        )
+        return memoryview(bytes(messages.encode_response(api_key, version, response)))
+
+    async def request(self, api_name: str, request: Any) -> Any:
+        life = self._target_life
+        return await self._cluster.world.call(
+            self._source, life, lambda: self._target.handle_list_offsets(life, request), CALL_TIMEOUT_SECONDS
+        )
+
+
+class SimTransport:
+    """Image pushes to another node."""
+
+    def __init__(self, cluster: SimCluster, source: Life, target: SimNode) -> None:
+        self._cluster = cluster
+        self._source = source
+        self._target = target
+
+    async def push(self, push: ImagePush) -> ImagePushAnswer:
+        life = self._target.life
+        return await self._cluster.world.call(
+            self._source, life, lambda: self._target.handle_push(life, push), CALL_TIMEOUT_SECONDS
+        )
+
+    def close(self) -> None:
+        pass
+
+
+class SimCluster:
+    """All nodes, and what they share."""
+
+    def __init__(self, world: World, checker: Checker, min_insync_replicas: int) -> None:
+        self.world = world
+        self.checker = checker
+        self.ensemble = SimEnsemble(world)
+        self.settings = SimSettings(min_insync_replicas)
+        self.nodes: dict[int, SimNode] = {}
+
+
+class SimMember(ClusterMember):
+    """The real member, with pushes over the simulated network."""
+
+    def __init__(self, node: SimNode, life: Life) -> None:
+        super().__init__(node.cluster.settings, node.store, node.clock)  # type: ignore[arg-type]
+        self._node = node
+        self._life = life
+
+    def _transport_to(self, broker: BrokerRegistration) -> PushTransport:
+        if broker.broker_id == self._node.id:
+            return LocalTransport(self.images.receive)
+        return SimTransport(self._node.cluster, self._life, self._node.cluster.nodes[broker.broker_id])
+
+
+class SimNode:
+    """Disk and name survive; everything else belongs to a life."""
+
+    life: Life
+    store: SimSession
+    member: SimMember
+    manager: ReplicaManager
+
+    def __init__(self, node_id: int, cluster: SimCluster) -> None:
+        self.id = node_id
+        self.cluster = cluster
+        self.world = cluster.world
+        self.disk = Disk({})
+        self.clock = WorldClock(self.world, skew_ms=self.world.random.randrange(-500, 500))
+        self.life = Life(node_id)
+        self.life.alive = False
+        self._session_numbers = itertools.count(1)
+
+    @property
+    def up(self) -> bool:
+        return self.life.alive
+
+    @property
+    def active_controller(self) -> ControllerDriver | None:
+        controller: ControllerDriver | None = getattr(self.member, "controller", None)
+        return controller if self.up and controller is not None and controller.is_active else None
+
+    # -- life and death ------------------------------------------------------------------------------------------
+
+    def boot(self) -> None:
+        life = self.life = Life(self.id)
+        self.world.log(f"node {self.id}: starts")
+        self.store = SimSession(self.cluster.ensemble, life)
+        self.member = member = SimMember(self, life)
+        self.manager = ReplicaManager(
+            self.id,
+            self.cluster.settings,
+            self.clock,
+            SimLogManager(self.id, self.disk, self.cluster.checker),  # type: ignore[arg-type]
+            LifeTimers(life),
+        )
+        manager = self.manager
+        manager.replication = RemoteReplication(
+            self.id,
+            self.cluster.settings,
+            self.clock,
+            broker_epoch=lambda: member.broker_epoch,
+            connect=lambda leader: self._connect(life, leader),  # type: ignore[arg-type,return-value]
+            alter_partition=lambda request: self._alter_partition(life, manager, request),
+            hosted=lambda: list(manager.partitions.values()),
+            on_failed=lambda partition, error: self.world.log(f"node {self.id}: {partition!r}: {error}"),
+        )
+        manager.observe("t", _LeaderObserver(self, manager))
+        self._fetch_sessions: dict[int, dict[tuple[Any, int], Any]] = {}
+        self.world.spawn(self._start(life))
+        self.world.spawn(self._look_after_disk(life))
+
+    async def _start(self, life: Life) -> None:
+        await life.gate()
+        member, manager, store = self.member, self.manager, self.store
+        store.listen(lambda state: self.world.log(f"node {self.id}: session {state.value}"))
+        while True:
+            try:
+                await member.join(self.id)
+                break
+            except SessionExpired:
+                await self._new_session(store)
+            except StoreError:
+                await asyncio.sleep(0.3)
+        member.images.subscribe(manager.apply)
+        manager.start()
+        while True:
+            try:
+                await member.register({"PLAINTEXT": Endpoint("sim", self.id)})
+                return
+            except (StoreError, BrokerIdInUse, TimeoutError):
+                await asyncio.sleep(0.3)
+
+    async def _new_session(self, store: SimSession) -> None:
+        """Before the member listens, nobody else looks after the session."""
+        try:
+            await store.restart_session()
+        except StoreError:
+            await asyncio.sleep(0.3)
+
+    async def _look_after_disk(self, life: Life) -> None:
+        while life.alive:
+            await asyncio.sleep(self.world.random.uniform(0.5, 3.0))
+            await life.gate()
+            for partition in self.manager.partitions.values():
+                log: Any = partition.log
+                log.checkpoint()
+                if self.world.random.random() < 0.5:
+                    log.sync()
+
+    def crash(self, power_loss: bool = False) -> None:
+        """The process is gone; with a power loss also what was written but never synced."""
+        self.world.log(f"node {self.id}: {'loses power' if power_loss else 'is killed'}")
+        self.life.alive = False
+        self.life.resume()
+        if power_loss:
+            for where, stored in self.disk.logs.items():
+                keep = self.world.random.randint(stored.synced, len(stored.entries))
+                if keep < len(stored.entries):
+                    lost_from = stored.entries[keep].base_offset
+                    stored.lose_tail(keep)
+                    self.cluster.checker.lost_unsynced(where, lost_from)
+        self.cluster.checker.look_for_excuses()
+
+    def pause(self) -> None:
+        self.world.log(f"node {self.id}: stands still")
+        self.life.pause()
+        self.store.paused = True
+
+    def resume(self) -> None:
+        self.world.log(f"node {self.id}: goes on")
+        self.store.paused = False
+        self.life.resume()
+
+    # -- towards others ------------------------------------------------------------------------------------------
+
+    async def _connect(self, life: Life, leader: int) -> SimConnection:
+        target = self.cluster.nodes[leader]
+        await self.world.call(life, target.life, _nothing, CALL_TIMEOUT_SECONDS)
+        return SimConnection(self.cluster, life, target)
+
+    async def _alter_partition(self, life: Life, manager: ReplicaManager, request: Any) -> Any:
+        target = self.cluster.nodes.get(manager.image.controller_id)
+        if target is None:
+            raise ConnectionLost("no controller is known")
+        event = alter_partition.event_of(request)
+        target_life = target.life
+
+        async def ask() -> Any:
+            try:
+                return alter_partition.response_of(await target.member.controller.alter_partition(event))
+            except NotController:
+                return messages.api("alter_partition").Response(error_code=int(ErrorCode.NOT_CONTROLLER))
+
+        return await self.world.call(life, target_life, ask, CALL_TIMEOUT_SECONDS)
+
+    # -- requests ------------------------------------------------------------------------------------------------
+
+    async def handle_push(self, life: Life, push: ImagePush) -> ImagePushAnswer:
+        return await self.member.images.receive(push)
+
+    async def handle_produce(self, where: TopicPartition, batch: bytes, timeout_ms: int) -> tuple[int, int]:
+        manager = self.manager
+        result = manager.append(*where, batch, -1)
+        failed = manager.write_staged()
+        if result.error:
+            return int(result.error), -1
+        partition = manager.find(*where)
+        if partition is None or partition in failed:
+            return int(ErrorCode.KAFKA_STORAGE_ERROR), -1
+        error = await manager.committed(partition, result.last_offset + 1, timeout_ms)
+        return error, result.base_offset
+
+    async def handle_consume(self, where: TopicPartition, offset: int) -> tuple[int, int, int, list[Entry]]:
+        """(error, high watermark, log start, entries)."""
+        partition = self.manager.find(*where)
+        if partition is None:
+            return self.manager.hosting_error(*where), -1, -1, []
+        fetched = reads.fetch(partition, offset, 400)
+        entries = list(decode_entries(_late_bytes(fetched.region)))
+        return fetched.error, fetched.high_watermark, fetched.log_start_offset, entries
+
+    async def handle_fetch(self, life: Life, request: Any) -> Any:
+        """A follower's fetch, with incremental sessions."""
+        api = messages.api("fetch")
+        session_id, asked = self._session(request)
+        if session_id < 0:
+            return api.Response(error_code=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+        results = self._read(request, asked, update=True)
+        if asked and not any(f is not None and (f.answers_at_once or f.size) for _, f in results):
+            watched = [
+                (partition, item.fetch_offset, int(Bound.LOG_END))
+                for key, item in asked.items()
+                if (partition := self._partition(key)) is not None
+            ]
+            ready = asyncio.Event()
+            self.manager.parking.until_readable(watched, request.min_bytes, request.max_wait_ms, ready.set)
+            await ready.wait()
+            await life.gate()
+            results = self._read(request, asked, update=False)
+        await asyncio.sleep(self.world.delay())  # the bytes leave later than they were looked up
+        await life.gate()
+        topics: dict[Any, Any] = {}
+        for (topic_id, index), fetched in results:
+            topic = topics.setdefault(topic_id, api.FetchableTopicResponse(topic_id=topic_id))
+            topic.partitions.append(_fetch_answer(api, index, fetched))
+        return api.Response(session_id=session_id, responses=list(topics.values()))
+
+    def _session(self, request: Any) -> tuple[int, dict[tuple[Any, int], Any]]:
+        if request.session_epoch <= 0:
+            session_id = next(self._session_numbers)
+            self._fetch_sessions[session_id] = {}
+            while len(self._fetch_sessions) > MAX_FETCH_SESSIONS:
+                del self._fetch_sessions[next(iter(self._fetch_sessions))]
+        else:
+            session_id = request.session_id
+        asked = self._fetch_sessions.get(session_id)
+        if asked is None:
+            return -1, {}
+        for topic in request.topics:
+            for item in topic.partitions:
+                asked[(topic.topic_id, item.partition)] = item
+        for topic in request.forgotten_topics_data:
+            for index in topic.partitions:
+                asked.pop((topic.topic_id, index), None)
+        return session_id, dict(asked)
+
+    def _partition(self, key: tuple[Any, int]) -> Partition | None:
+        name = self.manager.image.topic_name(key[0])
+        return None if name is None else self.manager.find(name, key[1])
+
+    def _read(self, request: Any, asked: dict[tuple[Any, int], Any], update: bool) -> list[tuple[Any, Any]]:
+        results: list[tuple[Any, Any]] = []
+        state = request.replica_state
+        for key, item in asked.items():
+            partition = self._partition(key)
+            if partition is None:
+                results.append((key, reads.Fetched(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))))
+                continue
+            fetched = reads.follower_fetch(
+                partition,
+                state.replica_id,
+                state.replica_epoch,
+                item.fetch_offset,
+                item.log_start_offset,
+                item.partition_max_bytes,
+                current_leader_epoch=item.current_leader_epoch,
+                last_fetched_epoch=item.last_fetched_epoch,
+                update=update,
+            )
+            results.append((key, fetched))
+        return results
+
+    async def handle_list_offsets(self, life: Life, request: Any) -> Any:
+        api = messages.api("list_offsets")
+        topic = request.topics[0]
+        wanted = topic.partitions[0]
+        answer = api.ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
+        partition = self.manager.find(topic.name, wanted.partition_index)
+        if partition is None:
+            answer.error_code = self.manager.hosting_error(topic.name, wanted.partition_index)
+        else:
+            answer.error_code = reads.epoch_error(partition, wanted.current_leader_epoch)
+            if not answer.error_code and not partition.is_leader:
+                answer.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            log = partition.log
+            answer.offset = log.log_end_offset if wanted.timestamp == -1 else log.log_start_offset
+        return api.Response(topics=[api.ListOffsetsTopicResponse(name=topic.name, partitions=[answer])])
+
+
+class _LeaderObserver:
+    """Tells the checker who leads."""
+
+    def __init__(self, node: SimNode, manager: ReplicaManager) -> None:
+        self._node = node
+        self._manager = manager
+
+    def on_leader(self, topic: str, partition: int, leader_epoch: int) -> None:
+        found = self._manager.find(topic, partition)
+        assert found is not None
+        self._node.world.log(f"node {self._node.id}: leads {found!r}")
+        self._node.cluster.checker.leads(found)
+
+    def on_resign(self, topic: str, partition: int, leader_epoch: int) -> None:
+        self._node.world.log(f"node {self._node.id}: resigns {topic}-{partition}, epoch {leader_epoch}")
+
+    def on_committed(self, topic: str, partition: int, high_watermark: int) -> None:
+        pass
+
+    def on_lost(self, topic: str, partition: int) -> None:
+        self._node.world.log(f"node {self._node.id}: {topic}-{partition} could not be written")
+
+
+async def _nothing() -> None:
+    return None
+
+
+def _late_bytes(region: Any) -> bytes:
+    """Read a region when it is sent, not when it was found: the file may have changed meanwhile."""
+    if region is None or not region.length:
+        return b""
+    from penstock.testing.simulation.disk import ENTRY_BYTES
+
+    entries = region.file[region.position : region.position + region.length // ENTRY_BYTES]
+    return b"".join(entry.encode() for entry in entries)
+
+
+def _fetch_answer(api: Any, index: int, fetched: Any) -> Any:
+    answer = api.PartitionData(
+        partition_index=index,
+        error_code=fetched.error,
+        high_watermark=fetched.high_watermark,
+        last_stable_offset=fetched.last_stable_offset,
+        log_start_offset=fetched.log_start_offset,
+        records=_late_bytes(fetched.region),
+    )
+    if fetched.diverging_epoch is not None:
+        epoch, end_offset = fetched.diverging_epoch
+        answer.diverging_epoch = api.EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return answer
