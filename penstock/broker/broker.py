@@ -19,14 +19,12 @@ from penstock.broker.background import Background
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.inter_broker import InterBroker
 from penstock.broker.listener import ConnectionLimits, Listener
-from penstock.broker.membership import Membership, ensure_cluster_id, ensure_tree
 from penstock.broker.stats import BrokerStats, connect_gauges
-from penstock.cluster.channels import LocalTransport, PushTransport, RemoteTransport
-from penstock.cluster.controller import ControllerPolicy
 from penstock.cluster.controller_driver import ControllerDriver
-from penstock.cluster.image import BrokerRegistration, Endpoint, ImageDelta, MetadataImage
+from penstock.cluster.image import Endpoint, ImageDelta, MetadataImage
 from penstock.cluster.image_holder import ImageHolder
 from penstock.cluster.loading import read_all_configs
+from penstock.cluster.member import ClusterMember
 from penstock.log.log_manager import LogManager
 from penstock.replication.replica_manager import ReplicaManager
 from penstock.store.interface import TreeStore
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 10.0
-READY_SECONDS = 60.0
 DEFAULT_NODE_ID = 1
 
 
@@ -53,7 +50,7 @@ class Broker:
     replicas: ReplicaManager
     controller: ControllerDriver  # on every node; at most one in the cluster is active
     image_holder: ImageHolder
-    membership: Membership
+    member: ClusterMember  # identity, registration, topic and config administration
     dispatcher: Dispatcher
     loop: asyncio.AbstractEventLoop
 
@@ -148,23 +145,29 @@ class Broker:
         return endpoints
 
     async def _open_store(self) -> None:
-        if self.settings.embedded:
-            from penstock.store.embedded import EmbeddedDatabase, EmbeddedStore
+        """The cluster id and our own come from the store (and must fit to what the log folders say)."""
+        self.store = self._new_store()
+        self.member = ClusterMember(self.settings, self.store, self.clock, security=self.inter_broker_security)
+        alone = self.settings.embedded and self.settings.node_id < 0
+        await self.member.join(DEFAULT_NODE_ID if alone else None)
+        self.node_id = self.member.node_id
+        self.cluster_id = self.member.cluster_id
+        self.image_holder = self.member.images
+        self.controller = self.member.controller
 
-            path = self.settings["penstock.store.path"] or Path(self.settings.log_dirs[0]) / "penstock.db"
-            self.store = EmbeddedStore(EmbeddedDatabase(Path(path), self.clock))
-        else:
-            self.store = self._zookeeper_store()
-        await self.store.start()
-        await ensure_tree(self.store)
-        self.cluster_id = await ensure_cluster_id(self.store)
+    def _new_store(self) -> TreeStore:
+        if not self.settings.embedded:
+            from penstock.store.zookeeper import ZooKeeperStore
 
-    def _zookeeper_store(self) -> TreeStore:
-        raise StartFailed("zookeeper.connect is set, but this release only has the embedded store")
+            return ZooKeeperStore(self.settings)
+        from penstock.store.embedded import EmbeddedDatabase, EmbeddedStore
+
+        path = self.settings["penstock.store.path"] or Path(self.settings.log_dirs[0]) / "penstock.db"
+        return EmbeddedStore(EmbeddedDatabase(Path(path), self.clock))
 
     async def _load_logs(self) -> None:
         configs = await read_all_configs(self.store)
-        self._apply_dynamic(configs)
+        self.settings.apply_dynamic(configs.get(("broker", ""), {}), configs.get(("broker", str(self.node_id)), {}))
         self.log_manager = LogManager(
             [Path(directory) for directory in self.settings.log_dirs],
             lambda topic: self.settings.log_config(dict(configs.get(("topic", topic), {}))),
@@ -172,39 +175,41 @@ class Broker:
             node_id=self.node_id,
             cluster_id=self.cluster_id,
             on_directory_failed=self._directory_failed,
+            settings=self.settings,
         )
         await self.loop.run_in_executor(None, self.log_manager.start)
 
     async def _join(self) -> None:
-        self.replicas = ReplicaManager(self.node_id, self.settings, self.clock, self.log_manager, self.loop)
-        self.image_holder = ImageHolder(self.cluster_id)
+        self.replicas = ReplicaManager(
+            self.node_id, self.settings, self.clock, self.log_manager, self.loop, self._replication()
+        )
+        self.replicas.on_dirty = self.dispatcher.schedule_flush
+        self.replicas.on_replicas_failed = self._replicas_failed
         self.image_holder.subscribe(self._image_changed)
         self.image_holder.subscribe(self.replicas.apply)
-        self.membership = Membership(
-            self.store, self.image_holder, self.node_id, self._endpoints(), self.settings["broker.rack"], self.clock
-        )
-        self.controller = ControllerDriver(
-            self.store,
-            self.node_id,
-            self.cluster_id,
-            self._transport_to,
-            policy=self._controller_policy,
-            clock=self.clock,
-            imbalance_check_s=self._imbalance_check_seconds(),
-        )
         self.replicas.start()
         await self._start_coordinators()
-        await self.membership.register()
-        await self.controller.start()
-        registered = await self.image_holder.wait_until(
-            lambda image: (mine := image.brokers.get(self.node_id)) is not None and mine.epoch == self.membership.epoch,
-            READY_SECONDS,
-        )
-        if not registered:
-            raise StartFailed("no controller told this broker its place in time")
+        await self.member.register(self._endpoints())
         self._background = Background(self, self.loop)
         self._background.start()
         await self._start_metrics()
+
+    def _replication(self) -> Any:
+        """How replicas reach other brokers; a broker with the embedded store has nobody to reach."""
+        if self.settings.embedded:
+            return None
+        from penstock.replication.remote import RemoteReplication
+
+        return RemoteReplication(
+            self.node_id,
+            self.settings,
+            self.clock,
+            broker_epoch=lambda: self.member.broker_epoch,
+            connect=self.inter_broker.open,
+            alter_partition=self.inter_broker.alter_partition,
+            hosted=lambda: list(self.replicas.partitions.values()),
+            on_failed=self._write_failed,
+        )
 
     async def _start_coordinators(self) -> None:
         from penstock.broker import coordinators
@@ -222,37 +227,25 @@ class Broker:
                 self.metrics, host, port, healthy=lambda: True, ready=lambda: self.ready
             )
 
-    def _transport_to(self, registration: BrokerRegistration) -> PushTransport:
-        if registration.broker_id == self.node_id:
-            return LocalTransport(self.image_holder.receive)
-        return RemoteTransport(registration, self.settings.inter_broker_listener, self.inter_broker_security)
-
-    def _controller_policy(self) -> ControllerPolicy:
-        return ControllerPolicy(
-            self.settings["unclean.leader.election.enable"],
-            self.settings["leader.imbalance.per.broker.percentage"],
-            self.settings["delete.topic.enable"],
-        )
-
-    def _imbalance_check_seconds(self) -> float | None:
-        if not self.settings["auto.leader.rebalance.enable"]:
-            return None
-        return float(self.settings["leader.imbalance.check.interval.seconds"])
-
     # What changes ------------------------------------------------------------------------------------------------
 
     def _image_changed(self, delta: ImageDelta, image: MetadataImage) -> None:
-        if any(kind == "broker" for kind, _ in delta.configs_changed) and self._apply_dynamic(image.configs):
+        """The member has taken in dynamic settings of this broker already: logs must follow."""
+        if any(kind == "broker" for kind, _ in delta.configs_changed):
             self.loop.call_soon(self.replicas.refresh_configs)
-
-    def _apply_dynamic(self, configs: Any) -> set[str]:
-        return self.settings.apply_dynamic(
-            configs.get(("broker", ""), {}), configs.get(("broker", str(self.node_id)), {})
-        )
 
     def _directory_failed(self, directory: Path, logs: list[Any]) -> None:
         logger.error("log directory=%s failed, %d replicas are off line", directory, len(logs))
-        self.replicas.directory_failed(directory, logs)
+        if hasattr(self, "replicas"):  # while loading, nobody uses them yet
+            self.replicas.directory_failed(directory, logs)
+
+    def _replicas_failed(self, partitions: list[tuple[str, int]]) -> None:
+        task = self.loop.create_task(self.member.report_failed_replicas(partitions))
+        self.dispatcher.tasks.add(task)
+        task.add_done_callback(self.dispatcher.tasks.discard)
+
+    def _write_failed(self, partition: Any, error: Exception) -> None:
+        logger.error("%r could not be written: %s", partition, error)
 
     async def auto_create_topic(self, name: str) -> str | None:
         """Create a topic because a client asked about it; what went wrong, or None."""
@@ -276,19 +269,18 @@ class Broker:
             listener.close()
         if self._background is not None:
             self._background.stop()
+        await self.member.controlled_shutdown()
         await self._drain()
         from penstock.broker import coordinators
 
         await coordinators.stop(self)
         await self.replicas.stop()
-        await self.controller.stop()
-        await self.membership.leave()
         await self._close_connections()
         if self.metrics_server is not None:
             self.metrics_server.close()
         await self.inter_broker.close()
         await self.loop.run_in_executor(None, self.log_manager.stop)
-        await self.store.close()
+        await self.member.leave()
 
     async def _drain(self) -> None:
         """Let every connection finish its requests; long polls are answered with what is there."""
@@ -314,9 +306,7 @@ class Broker:
             self._background.stop()
         for listener in self.listeners:
             listener.close()
-        if hasattr(self, "controller"):
-            await self.controller.stop()
         if hasattr(self, "log_manager"):
             await self.loop.run_in_executor(None, lambda: self.log_manager.stop(clean=False))
-        if hasattr(self, "store"):
-            await self.store.close()
+        if hasattr(self, "member"):
+            await self.member.leave()

@@ -42,6 +42,24 @@ class InterBroker:
             connection = self._connections[node_id] = await self.open(node_id)
             return connection
 
+    async def alter_partition(self, request: Any) -> Any:
+        """Send an AlterPartition to whoever is controller now; a call where that is this broker."""
+        from penstock.broker.api.alter_partition import event_of, response_of
+        from penstock.client.errors import ClientError
+        from penstock.cluster.controller_driver import NotController
+
+        broker = self._broker
+        if broker.controller.is_active:
+            try:
+                return response_of(await broker.controller.alter_partition(event_of(request)))
+            except NotController as error:
+                raise ConnectionError("this broker is no longer the controller") from error
+        try:
+            connection = await self.connect(broker.image.controller_id)
+            return await connection.request("alter_partition", request)
+        except ClientError as error:
+            raise ConnectionError(str(error)) from error
+
     def security(self) -> Any:
         """How to speak on the inter-broker listener; None: plain text."""
         return self._broker.inter_broker_security

@@ -51,7 +51,7 @@ class BrokerRow(NamedTuple):
 
 class PartitionRow(NamedTuple):
     error: int
-    index: int
+    number: int
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]
@@ -155,9 +155,9 @@ def encode_topic(
     out += varint(len(partitions) + 1) if flexible else INT32.pack(len(partitions))
     for row in partitions:
         if version >= 7:
-            out += _PARTITION_V7(row.error, row.index, row.leader, row.leader_epoch)
+            out += _PARTITION_V7(row.error, row.number, row.leader, row.leader_epoch)
         else:
-            out += _PARTITION_V0(row.error, row.index, row.leader)
+            out += _PARTITION_V0(row.error, row.number, row.leader)
         out += _ids(row.replicas, flexible)
         out += _ids(row.isr, flexible)
         if version >= 5:

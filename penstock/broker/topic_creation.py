@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.cluster.topics import NewTopic, TopicAdmin
+from penstock.cluster.topics import NewTopic
 from penstock.protocol.errors import ErrorCode, error_name
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def internal_topic(broker: Broker, name: str) -> NewTopic | None:
 async def auto_create(broker: Broker, name: str) -> str | None:
     """Create a topic with the defaults of this broker; what went wrong, or None. Being there already is fine."""
     topic = internal_topic(broker, name) or NewTopic(name)
-    (answer,) = await TopicAdmin(broker.store, broker.image_holder, broker.settings).create([topic], CREATE_TIMEOUT_MS)
+    (answer,) = await broker.member.topics.create([topic], CREATE_TIMEOUT_MS)
     if answer.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
         return None
     return answer.message or error_name(answer.error_code)

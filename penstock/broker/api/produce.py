@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.spec import ApiSpec
@@ -44,6 +45,9 @@ _ATTRIBUTES_AT = 22  # the low byte
 _TRANSACTIONAL = 0x10
 _HEADER_BYTES = 61
 _ZSTD = 4
+_LOG_OVERHEAD = 12
+_SMALLEST_LENGTH = 14
+_LENGTH = Struct(">i").unpack_from
 
 
 class PendingProduce(Slot):
@@ -116,7 +120,7 @@ class ProduceHandler:
             result.error = int(ErrorCode.UNKNOWN_TOPIC_ID)
             return result
         replicas = self.broker.replicas
-        partition = replicas.partitions.get((topic, index))
+        partition: Any = replicas.partitions.get((topic, index))
         if partition is None and replicas.image.partition(topic, index) is None:
             result.error = _UNKNOWN_TOPIC_OR_PARTITION
             return result
@@ -153,7 +157,11 @@ class ProduceHandler:
 
     def complete(self) -> None:
         """Write what the wake-up staged, then answer its produces or park them until they are committed."""
-        failed = self.broker.replicas.write_staged()
+        replicas = self.broker.replicas
+        replicas.write_staged()
+        failed = replicas.unclaimed_failures  # also of coordinators that wrote between our appends and now
+        if failed:
+            replicas.unclaimed_failures = {}
         if not self.pending:
             return
         pending_now, self.pending = self.pending, []
@@ -224,7 +232,7 @@ class ProduceHandler:
                 if size <= OPEN_IN_WORKER_BYTES:
                     continue
                 topic = self._topic_name(name, version)
-                partition = None if topic is None else self.broker.replicas.partitions.get((topic, index))
+                partition: Any = None if topic is None else self.broker.replicas.partitions.get((topic, index))
                 if partition is not None:
                     from penstock.log.validation import needs_inspection
 
@@ -295,7 +303,7 @@ class ProduceHandler:
                 if verified.error:
                     return PartitionResult(index, int(verified.error), verified.message)
                 extra["guard"] = verified.guard
-            partition = self.broker.replicas.partitions.get((topic, index))
+            partition: Any = self.broker.replicas.partitions.get((topic, index))
             if partition is not None and len(batch) > OPEN_IN_WORKER_BYTES and not _records_error(batch, 13):
                 from penstock.log.validation import inspect, needs_inspection
 
@@ -311,36 +319,31 @@ class ProduceHandler:
 
 
 def _records_error(batch: Any, version: int) -> tuple[int, str] | None:
-    """SEMANTICS 1.1, rows 5 and 6: exactly one batch of version 2; zstd only from v7 on."""
+    """SEMANTICS 1.1, rows 5 and 6: exactly one whole batch of version 2; zstd only from v7 on."""
     size = len(batch)
-    if size == 0:
-        return (
-            _INVALID_RECORD,
-            f"Produce requests with version {version} must have at least one record batch per partition",
-        )
-    if size <= _MAGIC_AT or batch[_MAGIC_AT] != 2:
-        if size < _HEADER_BYTES and (size <= _MAGIC_AT or batch[_MAGIC_AT] == 2):
-            return int(ErrorCode.CORRUPT_MESSAGE), "Record batch is shorter than its header"
-        return (
-            _INVALID_RECORD,
-            f"Produce requests with version {version} are only allowed to contain record batches with magic version 2",
-        )
-    if size < _HEADER_BYTES:
-        return int(ErrorCode.CORRUPT_MESSAGE), "Record batch is shorter than its header"
-    length = int.from_bytes(batch[8:12], "big", signed=True) + 12
-    if length < size:
-        if length < _HEADER_BYTES:
-            return int(ErrorCode.CORRUPT_MESSAGE), f"Record batch of {length} bytes"
-        return (
-            _INVALID_RECORD,
-            f"Produce requests with version {version} are only allowed to contain exactly one record batch per "
-            "partition",
-        )
-    if length > size:
-        return int(ErrorCode.CORRUPT_MESSAGE), f"Record batch is cut: {size} of {length} bytes"
+    if size < _HEADER_BYTES or batch[_MAGIC_AT] != 2 or _LENGTH(batch, 8)[0] != size - _LOG_OVERHEAD:
+        return _framing_error(batch, size, version)
     if version < 7 and batch[_ATTRIBUTES_AT] & 0x07 == _ZSTD:
         return (
             int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
             f"Produce requests with version {version} are not allowed to use ZStandard compression",
         )
     return None
+
+
+def _framing_error(batch: Any, size: int, version: int) -> tuple[int, str]:
+    """What Kafka finds first when it walks over the batches of a partition: a cut one counts as none."""
+    allowed = f"Produce requests with version {version} are only allowed to contain"
+    none = f"Produce requests with version {version} must have at least one record batch per partition"
+    if size <= _MAGIC_AT:
+        return _INVALID_RECORD, none
+    length = _LENGTH(batch, 8)[0]
+    if length < _SMALLEST_LENGTH:
+        return int(ErrorCode.CORRUPT_MESSAGE), f"Record size {length} is less than the minimum record overhead"
+    if length + _LOG_OVERHEAD > size:
+        return _INVALID_RECORD, none
+    if batch[_MAGIC_AT] != 2:
+        return _INVALID_RECORD, f"{allowed} record batches with magic version 2"
+    if length + _LOG_OVERHEAD < _HEADER_BYTES:
+        return int(ErrorCode.CORRUPT_MESSAGE), f"Record batch of {length} bytes cannot hold its header"
+    return _INVALID_RECORD, f"{allowed} exactly one record batch per partition"
