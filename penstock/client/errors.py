@@ -44,12 +44,16 @@ class KafkaError(ClientError):
 
     def __init__(self, code: int, what: str, detail: str | None = None) -> None:
         self.code = code
+        self.what = what
         self.detail = detail
         try:
             explanation = ErrorCode(code).message
         except ValueError:
             explanation = "This code is not known to this version."
         super().__init__(f"{what}: {error_name(code)} ({detail or explanation})")
+
+    def __reduce__(self) -> tuple[type[KafkaError], tuple[int, str, str | None]]:
+        return KafkaError, (self.code, self.what, self.detail)  # Spark carries errors from workers to the driver
 
     @property
     def retriable(self) -> bool:

@@ -109,6 +109,21 @@ def test_all_mistakes_are_reported_together_with_name_value_and_what_is_allowed(
     assert "Expected value to be either true or false" in text
 
 
+def test_a_file_in_javas_own_encoding_is_read_too(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_bytes("broker.rack=köln".encode("latin-1"))
+    assert Settings.load(file)["broker.rack"] == "köln"
+
+
+def test_dynamic_settings_that_contradict_each_other_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    settings = Settings.load()
+    changed = settings.apply_dynamic(
+        {"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "5"}, {}
+    )
+    assert changed == set()
+    assert "contradict" in caplog.text
+
+
 def test_a_wrong_password_is_not_shown() -> None:
     setting = BROKER_SETTINGS["ssl.key.password"]
     with pytest.raises(SettingsError) as raised:

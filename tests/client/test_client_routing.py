@@ -136,6 +136,13 @@ def test_a_cluster_that_is_down_is_named_broker_by_broker() -> None:
     run(story)
 
 
+def test_an_error_travels_between_processes() -> None:
+    import pickle
+
+    error = pickle.loads(pickle.dumps(KafkaError(6, "fetch t-0", "moved")))
+    assert (error.code, str(error)) == (6, "fetch t-0: NOT_LEADER_OR_FOLLOWER (moved)")
+
+
 def test_only_answers_that_did_nothing_are_worth_another_try() -> None:
     api = messages.api("list_offsets")
 

@@ -31,6 +31,7 @@ __all__ = [
     "one_of",
     "subset_of",
     "throttled_replicas",
+    "without_end_or_at_least",
 ]
 
 # Type codes as DescribeConfigs carries them.
@@ -141,6 +142,13 @@ def gzip_level() -> Check:
         return None if value == -1 or 1 <= value <= 9 else "Value must be between 1 and 9 or equal to -1"
 
     return Check("1 to 9, or -1", complaint)
+
+
+def without_end_or_at_least(low: int) -> Check:
+    def complaint(value: Any) -> str | None:
+        return None if value == -1 or value >= low else f"it must be -1 (without end) or at least {low}"
+
+    return Check(f"-1, or ≥ {low}", complaint)
 
 
 def throttled_replicas() -> Check:

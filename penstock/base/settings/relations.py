@@ -19,7 +19,6 @@ def broken_relations(values: Mapping[str, Any], given: set[str]) -> list[Problem
         *_not_above(values, "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
         *_not_above(values, "group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
         *_not_above(values, "group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
-        *_retention(values),
         *_ids(values, given),
         *_listeners(values),
     ]
@@ -30,16 +29,6 @@ def _not_above(values: Mapping[str, Any], low: str, high: str) -> list[Problem]:
         return []
     message = f"Invalid value {values[low]} for configuration {low}: it must not be above {high} ({values[high]})"
     return [Problem(low, values[low], message)]
-
-
-def _retention(values: Mapping[str, Any]) -> list[Problem]:
-    problems = []
-    for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
-        value = values[name]
-        if value is not None and (value == 0 or value < -1):
-            message = f"Invalid value {value} for configuration {name}: it must be -1 (without end) or at least 1"
-            problems.append(Problem(name, value, message))
-    return problems
 
 
 def _ids(values: Mapping[str, Any], given: set[str]) -> list[Problem]:

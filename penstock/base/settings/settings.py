@@ -41,8 +41,8 @@ class Settings:
         """From a properties file and overrides; raises `SettingsError` with every problem that was found."""
         given: dict[str, str] = {}
         if path is not None:
-            with open(path, encoding="utf-8") as file:  # noqa: PTH123 - pathlib would cost a third of the import time
-                given.update(parse_properties(file.read()))
+            with open(path, "rb") as file:  # noqa: PTH123 - pathlib would cost a third of the import time
+                given.update(parse_properties(_decoded(file.read())))
         given.update(overrides or {})
         settings = cls(given)
         settings.warnings = [
@@ -139,7 +139,8 @@ class Settings:
         before = dict(self._values)
         self._dynamic_default = self._usable(cluster_default, (Scope.CLUSTER_WIDE,))
         self._dynamic = self._usable(own, (Scope.CLUSTER_WIDE, Scope.PER_BROKER))
-        self._evaluate()
+        for problem in self._evaluate():  # then everything stays as it was
+            _warn(f"dynamic settings contradict each other and are not used: {problem}")
         return {name for name, value in self._values.items() if before.get(name) != value}
 
     def _usable(self, given: Mapping[str, str], scopes: tuple[Scope, ...]) -> dict[str, str]:
@@ -173,6 +174,14 @@ class Settings:
         if not problems:
             self._values = values
         return problems
+
+
+def _decoded(data: bytes) -> str:
+    """People write UTF-8 today; what is not is in the encoding that Java gives properties files."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
 
 
 def _warn(message: str) -> None:

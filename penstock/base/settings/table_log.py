@@ -20,6 +20,7 @@ from penstock.base.settings.model import (
     gzip_level,
     one_of,
     subset_of,
+    without_end_or_at_least,
 )
 
 FOREVER = 9223372036854775807
@@ -93,11 +94,11 @@ LOG: tuple[Setting, ...] = (
             "Bytes that a partition keeps; -1 is without limit."),
     Setting("log.retention.check.interval.ms", LONG, 300_000, at_least(1), READ_ONLY,
             "Pause between looks for segments that may be deleted."),
-    Setting("log.retention.hours", INT, 168, None, READ_ONLY,
+    Setting("log.retention.hours", INT, 168, without_end_or_at_least(1), READ_ONLY,
             "Hours that data is kept, unless minutes or ms are set."),
-    Setting("log.retention.minutes", INT, None, None, READ_ONLY,
+    Setting("log.retention.minutes", INT, None, without_end_or_at_least(1), READ_ONLY,
             "Minutes that data is kept, unless ms is set."),
-    Setting("log.retention.ms", LONG, None, None, CLUSTER_WIDE,
+    Setting("log.retention.ms", LONG, None, without_end_or_at_least(1), CLUSTER_WIDE,
             "Milliseconds that data is kept; -1 is without end."),
     Setting("log.roll.hours", INT, 168, at_least(1), READ_ONLY,
             "Hours after which a segment rolls, unless ms is set."),

@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-from penstock.base.settings.model import INT, STRING, Scope, Setting, at_least, one_of
+from penstock.base.settings.model import STRING, Scope, Setting, one_of
 
 READ_ONLY = Scope.READ_ONLY
 
 OWN: tuple[Setting, ...] = (
-    Setting("penstock.frames.per.wakeup", INT, 256, at_least(1), READ_ONLY,
-            "Requests of one connection that are handled before other connections get their turn."),
     Setting("penstock.log.format", STRING, "text", one_of("text", "json"), READ_ONLY,
             "Form of the broker's own log lines."),
     Setting("penstock.log.level", STRING, "info", one_of("debug", "info", "warning", "error"), READ_ONLY,
