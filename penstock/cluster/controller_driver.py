@@ -106,6 +106,7 @@ class ControllerDriver:
         self._last_image = (-1, 0)
         """(epoch, version) published last: versions never repeat within an epoch, also across reloads."""
         self._moved = False
+        self._unlisten: Callable[[], None] = lambda: None
         self.controller_id = NO_BROKER
         """Who is controller as far as the store told last."""
 
@@ -154,6 +155,7 @@ class ControllerDriver:
     # --- life ---
 
     async def start(self) -> None:
+        self._unlisten = self._store.listen(self._session_changed)
         self._task = asyncio.ensure_future(self._run())
 
     async def stop(self) -> None:
@@ -161,6 +163,7 @@ class ControllerDriver:
         if self._task is None:
             return
         was_active = self.is_active
+        self._unlisten()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
@@ -169,10 +172,11 @@ class ControllerDriver:
             with contextlib.suppress(StoreError):
                 await self._store.delete(znodes.CONTROLLER)
 
-    def session_changed(self) -> None:
-        """The store's session expired or came back: look again at who is controller."""
-        self._moved = True
-        self._wake.set()
+    def _session_changed(self, state: SessionState) -> None:
+        """A session that ended took the controller's node with it; a new one may win it again."""
+        if state is SessionState.EXPIRED or (state is SessionState.CONNECTED and not self.is_active):
+            self._moved = True
+            self._wake.set()
 
     def _poke(self) -> None:
         self._wake.set()

@@ -188,7 +188,6 @@ class ClusterMember:
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.EXPIRED and not self._leaving:
-            self.controller.session_changed()
             self._spawn(self._begin_new_session())
 
     async def _begin_new_session(self) -> None:
@@ -196,7 +195,6 @@ class ClusterMember:
             try:
                 await self.store.restart_session()
                 await self._register_once()
-                self.controller.session_changed()
                 logger.info("broker %d registered again, epoch %d", self.node_id, self.broker_epoch)
                 return
             except (StoreError, BrokerIdInUse) as error:

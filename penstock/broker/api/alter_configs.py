@@ -1,0 +1,50 @@
+"""33 AlterConfigs, v0–2: replaces all overrides of a topic or a broker. Newer clients use IncrementalAlterConfigs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.protocol import messages
+from penstock.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+API = ApiSpec(33, "AlterConfigs", 0, 2)
+
+
+async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+    from penstock.broker.api.admin_support import config_admin
+    from penstock.broker.api.config_changes import alter_each
+    from penstock.broker.api.config_resources import ResourceType, config_key
+    from penstock.cluster.topics import Refusal
+
+    async def alter(resource: Any) -> None:
+        if resource.resource_type not in (ResourceType.TOPIC, ResourceType.BROKER):
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"Resource type {resource.resource_type} cannot be altered so.")
+        key = config_key(broker, ResourceType(resource.resource_type), resource.resource_name)
+        overrides = {config.name: config.value for config in resource.configs}
+        if len(overrides) != len(resource.configs):
+            raise Refusal(ErrorCode.INVALID_REQUEST, "A setting is given more than once.")
+        await config_admin(broker).replace(key, overrides, validate_only=request.validate_only)
+
+    api = messages.api("alter_configs")
+    struct = api.response_struct("AlterConfigsResourceResponse")
+    return api.Response(responses=await alter_each(request.resources, struct, alter))
+
+
+def error_response(request: Any, code: int, message: str | None) -> Any:
+    api = messages.api("alter_configs")
+    struct = api.response_struct("AlterConfigsResourceResponse")
+    return api.Response(
+        responses=[
+            struct(
+                error_code=int(code),
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )

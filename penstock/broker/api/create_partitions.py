@@ -1,0 +1,41 @@
+"""37 CreatePartitions, v0–3. Grows topics to a total count; new partitions are placed, or go where the request says.
+
+Each topic succeeds or fails by itself; answered when this broker's image shows the new partitions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.api.admin_support import split_duplicates, topic_admin
+from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.protocol import messages
+from penstock.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+API = ApiSpec(37, "CreatePartitions", 0, 3)
+
+
+async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+    from penstock.cluster.topics import MorePartitions, TopicAnswer
+
+    single, repeated = split_duplicates(request.topics, lambda topic: topic.name)
+    answers = [TopicAnswer(t.name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for t in repeated]
+    wishes = [
+        MorePartitions(
+            topic.name,
+            topic.count,
+            None if topic.assignments is None else [tuple(a.broker_ids) for a in topic.assignments],
+        )
+        for topic in single
+    ]
+    answers += await topic_admin(broker).add_partitions(wishes, request.timeout_ms, validate_only=request.validate_only)
+    api = messages.api("create_partitions")
+    return api.Response(
+        results=[
+            api.CreatePartitionsTopicResult(name=a.name, error_code=int(a.error_code), error_message=a.message)
+            for a in answers
+        ]
+    )

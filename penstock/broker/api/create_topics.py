@@ -1,0 +1,81 @@
+"""19 CreateTopics, v2–7. Each topic succeeds or fails by itself; answered when the new partitions have leaders here.
+
+v5 tells the configs that the topic got, v7 its id. A name that appears twice fails as a whole. Any broker takes it:
+topics are made in the store, and the controller reacts to that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.api.admin_support import explained, split_duplicates, topic_admin
+from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.protocol import messages
+from penstock.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+    from penstock.cluster.topics import NewTopic, TopicAnswer
+
+API = ApiSpec(19, "CreateTopics", 2, 7)
+
+
+async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+    from penstock.cluster.topics import TopicAnswer
+
+    single, repeated = split_duplicates(request.topics, lambda topic: topic.name)
+    answers = [TopicAnswer(t.name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for t in repeated]
+    malformed = {t.name for t in single if _names_a_partition_twice(t)}
+    answers += [
+        TopicAnswer(name, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned more than once.")
+        for name in sorted(malformed)
+    ]
+    wanted = [new_topic(t) for t in single if t.name not in malformed]
+    answers += await topic_admin(broker).create(wanted, request.timeout_ms, validate_only=request.validate_only)
+    return messages.api("create_topics").Response(topics=[_result(broker, answer) for answer in answers])
+
+
+def _names_a_partition_twice(topic: Any) -> bool:
+    indexes = [assignment.partition_index for assignment in topic.assignments]
+    return len(set(indexes)) != len(indexes)
+
+
+def new_topic(topic: Any) -> NewTopic:
+    from penstock.cluster.topics import NewTopic
+
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        {a.partition_index: tuple(a.broker_ids) for a in topic.assignments},
+        {config.name: config.value for config in topic.configs},
+    )
+
+
+def _result(broker: Broker, answer: TopicAnswer) -> Any:
+    from penstock.base.settings.describe import describe_topic
+
+    api = messages.api("create_topics")
+    result = api.CreatableTopicResult(
+        name=answer.name,
+        topic_id=answer.topic_id,
+        error_code=int(answer.error_code),
+        error_message=explained(answer.error_code, answer.message),
+        num_partitions=-1,
+        replication_factor=-1,
+        configs=[],
+    )
+    if answer.error_code == ErrorCode.NONE:
+        result.num_partitions = answer.partition_count
+        result.replication_factor = answer.replication_factor
+        result.configs = [
+            api.CreatableTopicConfigs(
+                name=row.name,
+                value=row.value,
+                read_only=row.read_only,
+                config_source=int(row.source),
+                is_sensitive=row.is_sensitive,
+            )
+            for row in describe_topic(broker.settings, answer.configs)
+        ]
+    return result

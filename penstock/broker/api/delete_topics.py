@@ -1,0 +1,63 @@
+"""20 DeleteTopics, v1–6. By name, from v6 on also by id; answered when the topics are gone from this broker's image.
+
+Replicas on brokers that are down are deleted when these come back; until then the name stays taken.
+v5 explains errors. TOPIC_DELETION_DISABLED exists from v3 on; older clients get INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.api.admin_support import explained, split_duplicates, topic_admin
+from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.protocol import messages
+from penstock.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+API = ApiSpec(20, "DeleteTopics", 1, 6)
+
+
+async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+    api = messages.api("delete_topics")
+    if ctx.api_version >= 6:
+        asked = [(topic.name, topic.topic_id) for topic in request.topics]
+    else:
+        asked = [(name, None) for name in request.topic_names]
+    results: list[Any] = []
+
+    def refuse(name: str | None, topic_id: Any, code: ErrorCode, message: str | None = None) -> None:
+        result = api.DeletableTopicResult(name=name, error_code=int(code), error_message=explained(code, message))
+        if topic_id is not None:
+            result.topic_id = topic_id
+        results.append(result)
+
+    by_name: dict[str, Any] = {}
+    single, repeated = split_duplicates(asked, lambda entry: entry)
+    for name, topic_id in repeated:
+        refuse(name, topic_id, ErrorCode.INVALID_REQUEST, "The topic is named more than once.")
+    for name, topic_id in single:
+        has_id = topic_id is not None and topic_id.int != 0
+        if name is not None and has_id:
+            refuse(name, topic_id, ErrorCode.INVALID_REQUEST, "Name a topic by its name or by its id, not by both.")
+            continue
+        if name is None and not has_id:
+            refuse(name, topic_id, ErrorCode.INVALID_REQUEST, "Neither a name nor an id is given.")
+            continue
+        if name is None:
+            name = broker.image.topic_names.get(topic_id)
+            if name is None:
+                refuse(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+                continue
+        if name in by_name:
+            del by_name[name]
+            refuse(name, topic_id, ErrorCode.INVALID_REQUEST, "The topic is named by its name and by its id.")
+            continue
+        by_name[name] = topic_id
+    for answer in await topic_admin(broker).delete(list(by_name), request.timeout_ms):
+        code = ErrorCode(answer.error_code)
+        if code is ErrorCode.TOPIC_DELETION_DISABLED and ctx.api_version < 3:
+            code = ErrorCode.INVALID_REQUEST
+        refuse(answer.name, answer.topic_id, code, answer.message)
+    return api.Response(responses=results)

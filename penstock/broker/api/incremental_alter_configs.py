@@ -1,0 +1,48 @@
+"""44 IncrementalAlterConfigs, v0–1: set, delete, append to and subtract from settings of topics, brokers and groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.protocol import messages
+from penstock.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+API = ApiSpec(44, "IncrementalAlterConfigs", 0, 1)
+
+
+async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+    from penstock.broker.api.config_changes import alter_each, alter_resource
+    from penstock.cluster.configs import Alteration, AlterKind
+    from penstock.cluster.topics import Refusal
+
+    async def alter(resource: Any) -> None:
+        kinds = {int(kind) for kind in AlterKind}
+        for config in resource.configs:
+            if config.config_operation not in kinds:
+                raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown operation {config.config_operation}.")
+        alterations = [Alteration(c.name, AlterKind(c.config_operation), c.value) for c in resource.configs]
+        await alter_resource(broker, resource.resource_type, resource.resource_name, alterations, request.validate_only)
+
+    api = messages.api("incremental_alter_configs")
+    struct = api.response_struct("AlterConfigsResourceResponse")
+    return api.Response(responses=await alter_each(request.resources, struct, alter))
+
+
+def error_response(request: Any, code: int, message: str | None) -> Any:
+    api = messages.api("incremental_alter_configs")
+    struct = api.response_struct("AlterConfigsResourceResponse")
+    return api.Response(
+        responses=[
+            struct(
+                error_code=int(code),
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
