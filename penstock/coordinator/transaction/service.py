@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.base.clock import Clock
+from penstock.coordinator.java_hash import partition_of
 from penstock.coordinator.runtime import CoordinatorRuntime, Write
 from penstock.coordinator.shard_log import ShardLog
 from penstock.coordinator.timers import Timers
@@ -70,15 +71,6 @@ class OpenTransaction:
 
     transaction: Transaction
     age_ms: int
-
-
-def java_string_hash(text: str) -> int:
-    """Java's String.hashCode, which decides which partition holds an id."""
-    value = 0
-    encoded = text.encode("utf-16-be", "surrogatepass")
-    for position in range(0, len(encoded), 2):
-        value = (value * 31 + (encoded[position] << 8) + encoded[position + 1]) & 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value
 
 
 class TransactionCoordinator:
@@ -134,8 +126,7 @@ class TransactionCoordinator:
 
     def partition_for(self, transactional_id: str) -> int:
         """The partition of `__transaction_state` that holds the id; its leader is the coordinator."""
-        value = java_string_hash(transactional_id)
-        return (0 if value == -(1 << 31) else abs(value)) % self._partition_count()
+        return partition_of(transactional_id, self._partition_count())
 
     def _new_shard(self, partition: int, timers: Timers) -> TransactionShard:
         return TransactionShard(

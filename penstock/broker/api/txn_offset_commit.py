@@ -1,0 +1,128 @@
+"""28 TxnOffsetCommit, v0–5: offsets that count when the transaction commits.
+
+The group's partition of `__consumer_offsets` must be part of the transaction: verified up to v4, added from v5 on.
+v2: leader epochs · v3: flexible, member and generation are checked · v4: TRANSACTION_ABORTABLE · v5: implicit add.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.broker.api.transaction_support import allowed, may_use_transactional_id
+from penstock.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+API = ApiSpec(28, "TxnOffsetCommit", 0, 5)
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TopicPartition = tuple[str, int]
+
+
+async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+    from penstock.coordinator.group.offsets import OffsetToCommit
+
+    if not may_use_transactional_id(broker, ctx, request.transactional_id):
+        return error_response(request, int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), None)
+    if not allowed(broker, ctx, "READ", "GROUP", request.group_id):
+        return error_response(request, int(ErrorCode.GROUP_AUTHORIZATION_FAILED), None)
+    codes: dict[TopicPartition, int] = {}
+    entries: list[OffsetToCommit] = []
+    for topic in request.topics:
+        readable = allowed(broker, ctx, "READ", "TOPIC", topic.name)
+        for partition in topic.partitions:
+            key = (topic.name, partition.partition_index)
+            if not readable:
+                codes[key] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            elif broker.image.partition(*key) is None:
+                codes[key] = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            else:
+                entries.append(
+                    OffsetToCommit(
+                        *key,
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        partition.committed_metadata or "",
+                    )
+                )
+    if entries:
+        codes.update(await _commit(broker, ctx, request, entries))
+    return _response(request, codes)
+
+
+async def _commit(broker: Broker, ctx: RequestContext, request: Any, entries: list[Any]) -> dict[TopicPartition, int]:
+    from penstock.coordinator.shard_log import Producer
+
+    producer = Producer(request.producer_id, request.producer_epoch)
+    error = await _verify(broker, ctx, request, producer)
+    if not error:
+        error, answer = await broker.groups.commit_in_transaction(
+            request.group_id, request.member_id, request.group_instance_id, request.generation_id, producer, entries
+        )
+        if not error and isinstance(answer, ErrorCode):
+            error = answer
+        elif not error:
+            return {(entry.topic, entry.partition): int(code) for entry, code in zip(entries, answer, strict=True)}
+    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and ctx.api_version < 2:
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE  # old clients do not retry the other one
+    return {(entry.topic, entry.partition): int(error) for entry in entries}
+
+
+async def _verify(broker: Broker, ctx: RequestContext, request: Any, producer: Any) -> ErrorCode:
+    """As for a transactional batch, because the offsets become one. The guard waits in the log for the append."""
+    from penstock.coordinator.transaction.verification import ClientAbility, verify
+
+    index = broker.groups.partition_for(request.group_id)
+    replica = broker.replicas.find(OFFSETS_TOPIC, index)
+    if replica is None or not replica.is_leader:
+        return ErrorCode.NOT_COORDINATOR
+    log: Any = replica.log
+    ability = ClientAbility.of_txn_offset_commit(ctx.api_version)
+    guard = log.start_verification(
+        producer.producer_id, producer.producer_epoch, -1, ability.adds, broker.clock.now_ms()
+    )
+    if guard is None:
+        return ErrorCode.NONE
+    if not ability.adds and not broker.settings["transaction.partition.verification.enable"]:
+        return ErrorCode.NONE
+    codes = await verify(
+        broker.transaction_links,
+        request.transactional_id,
+        producer.producer_id,
+        producer.producer_epoch,
+        [(OFFSETS_TOPIC, index)],
+        ability,
+    )
+    error = codes[(OFFSETS_TOPIC, index)]
+    # The group coordinator has words of its own for "come again".
+    return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if error is ErrorCode.NOT_ENOUGH_REPLICAS else error
+
+
+def _response(request: Any, codes: dict[TopicPartition, int]) -> Any:
+    from penstock.protocol import messages
+
+    api = messages.api("txn_offset_commit")
+    return api.Response(
+        topics=[
+            api.TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    api.TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=codes[(topic.name, partition.partition_index)],
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def error_response(request: Any, code: int, message: str | None) -> Any:
+    return _response(
+        request,
+        {(topic.name, partition.partition_index): code for topic in request.topics for partition in topic.partitions},
+    )
