@@ -20,7 +20,15 @@ from penstock.log import lookup, maintenance
 from penstock.log.events import LogEvents
 from penstock.log.files import LEADER_EPOCH_CHECKPOINT, NO_SPACE_ERRNOS, write_all
 from penstock.log.leader_epochs import LeaderEpochs
-from penstock.log.producer_state import KeptBatch, ProducerEntry, ProducerState, Undo, VerificationGuard
+from penstock.log.producer_state import (
+    KEPT_BATCHES,
+    MAX_SEQUENCE,
+    KeptBatch,
+    ProducerEntry,
+    ProducerState,
+    Undo,
+    VerificationGuard,
+)
 from penstock.log.results import (
     AbortedTransaction,
     AppendResult,
@@ -57,7 +65,7 @@ from penstock.protocol.batch import (
     patch_timestamp,
     read_marker,
 )
-from penstock.protocol.crc import crc32c
+from penstock.protocol.crc import native_crc32c
 from penstock.protocol.errors import ErrorCode
 
 Buffer = bytes | bytearray | memoryview
@@ -70,6 +78,7 @@ _NONE: Final = ErrorCode.NONE
 
 _unpack_header = HEADER.unpack_from
 _pack_front = _FRONT.pack_into
+_new_tuple = tuple.__new__
 
 
 class Log:
@@ -181,7 +190,8 @@ class Log:
                 or attributes & CONTROL_BIT
                 or (sequence < 0 <= producer_id)
                 or size > self._max_message_bytes
-                or crc32c(memoryview(batch)[CRC_START:]) != crc
+                or native_crc32c(batch[CRC_START:] if type(batch) is memoryview else memoryview(batch)[CRC_START:])
+                != crc
                 or attributes & CODEC_MASK > 4
                 or (count <= CHECKED_RECORDS_MAX and not attributes & CODEC_MASK and not is_framed(batch, count))
             ):
@@ -233,16 +243,18 @@ class Log:
             if attributes & CONTROL_BIT:
                 return self._append_marker(batch, leader_epoch, transaction_version)
             entry = self.producers_state.entries.get(producer_id)
-            # The next batch of a known, plain idempotent producer: nothing to check.
-            if (
-                entry is None
-                or entry.epoch != producer_epoch
-                or not entry.batches
-                or entry.batches[-1][1] + 1 != sequence
-                or attributes & TRANSACTIONAL_BIT
-                or entry.txn_first_offset >= 0
-                or origin is not _CLIENT
-            ):
+            # The next batch of a known producer outside transactions: nothing else to check.
+            in_sequence = (
+                entry is not None
+                and entry.epoch == producer_epoch
+                and entry.batches
+                and entry.batches[-1][1] + 1 == sequence
+                and not attributes & TRANSACTIONAL_BIT
+                and entry.txn_first_offset < 0
+                and origin is _CLIENT
+                and sequence + last_delta <= MAX_SEQUENCE
+            )
+            if not in_sequence:
                 answer = self._check_producer(
                     entry, attributes, producer_id, producer_epoch, sequence, last_delta, origin, guard
                 )
@@ -272,17 +284,35 @@ class Log:
         if leader_epoch != self.epochs.latest:
             self._assign_epoch(leader_epoch, base_offset)
         if producer_id >= 0:
-            self._undo.append(
-                self.producers_state.put_batch(
-                    producer_id,
-                    producer_epoch,
-                    sequence,
-                    last_delta,
-                    last_offset,
-                    max_timestamp,
-                    attributes & TRANSACTIONAL_BIT != 0,
+            if entry is not None and in_sequence:
+                # producers_state.put_batch for the usual case, spelled out
+                kept = entry.batches
+                self._undo.append(
+                    (
+                        producer_id,
+                        entry,
+                        producer_epoch,
+                        entry.coordinator_epoch,
+                        entry.last_timestamp,
+                        -1,
+                        kept,
+                    )
                 )
-            )
+                added = (sequence, sequence + last_delta, last_offset, last_delta, max_timestamp)
+                entry.batches = (*kept[1:], added) if len(kept) >= KEPT_BATCHES else (*kept, added)
+                entry.last_timestamp = max_timestamp
+            else:
+                self._undo.append(
+                    self.producers_state.put_batch(
+                        producer_id,
+                        producer_epoch,
+                        sequence,
+                        last_delta,
+                        last_offset,
+                        max_timestamp,
+                        attributes & TRANSACTIONAL_BIT != 0,
+                    )
+                )
 
         # segment.note_batch, spelled out: a call less for every append
         if max_timestamp > segment.max_timestamp:
@@ -298,7 +328,11 @@ class Log:
         segment.bytes_since_index += size
         segment.end_position = position + size
         self.log_end_offset = last_offset + 1
-        return AppendResult(_NONE, base_offset, last_offset, append_time_ms, self.log_start_offset)
+        # AppendResult(…) without the call that fills in defaults
+        return _new_tuple(
+            AppendResult,
+            (_NONE, base_offset, last_offset, append_time_ms, self.log_start_offset, (), None, False, None),
+        )
 
     def _refuse(self, error: ErrorCode, detail: str) -> AppendResult:
         plain = error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE)

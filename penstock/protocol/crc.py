@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from crc32c import crc32c as _native_crc32c
 
+native_crc32c: Callable[[bytes | bytearray | memoryview], int] = _native_crc32c
+"""Unsigned CRC-32C of a whole buffer, at memory speed where the processor has the instruction."""
 
-def crc32c(data: bytes | bytearray | memoryview) -> int:
-    """Unsigned CRC-32C of all of `data`, at memory speed where the processor has the instruction."""
-    return int(_native_crc32c(data))
+crc32c = native_crc32c
