@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def _pages() -> dict[str, str]:
-    spec = importlib.util.spec_from_file_location("render_docs", ROOT / "scripts" / "render_docs.py")
+def _script(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return {name: render() for name, render in module.PAGES.items()}
+    return module
+
+
+def _pages() -> dict[str, str]:
+    return {name: render() for name, render in _script("render_docs").PAGES.items()}
 
 
 @pytest.mark.parametrize("name", ["configuration.md", "metrics.md"])
@@ -29,3 +34,8 @@ def test_the_page_of_settings_names_every_setting() -> None:
     text = _pages()["configuration.md"]
     missing = [name for name in (*BROKER_SETTINGS, *TOPIC_SETTINGS) if f"`{name}`" not in text]
     assert missing == []
+
+
+def test_a_setting_that_claims_an_effect_is_read_somewhere() -> None:
+    unread, _ = _script("settings_effect").mismatches()
+    assert unread == [], "read it where it should act, or run `python scripts/settings_effect.py --fix`"

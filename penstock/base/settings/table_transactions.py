@@ -19,9 +19,11 @@ CLUSTER_WIDE, READ_ONLY = Scope.CLUSTER_WIDE, Scope.READ_ONLY
 
 TRANSACTIONS: tuple[Setting, ...] = (
     Setting("add.partitions.to.txn.retry.backoff.max.ms", INT, 100, at_least(0), READ_ONLY,
-            "How long a produce request may wait for an earlier transaction to finish before it fails."),
+            "How long a produce request may wait for an earlier transaction to finish before it fails.",
+            Effect.ACCEPTED),
     Setting("add.partitions.to.txn.retry.backoff.ms", INT, 20, at_least(1), READ_ONLY,
-            "Pause between tries while an earlier transaction of the producer is still being finished."),
+            "Pause between tries while an earlier transaction of the producer is still being finished.",
+            Effect.ACCEPTED),
     Setting("producer.id.expiration.ms", INT, 86_400_000, at_least(1), CLUSTER_WIDE,
             "Time after which the state about an idle producer is dropped."),
     Setting("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10_000, at_least(1), READ_ONLY,
