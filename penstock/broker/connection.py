@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.broker.dispatch import Dispatcher
     from penstock.broker.listener import Listener
+    from penstock.broker.produce_shape import ProduceShape
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +72,7 @@ class Connection:
         "on_close",
         "outbox",
         "principal",
+        "produce_shape",
         "reading",
         "sasl",
         "slots",
@@ -89,6 +91,7 @@ class Connection:
         self.dispatcher = dispatcher
         self.loop: asyncio.AbstractEventLoop = dispatcher.loop
         self.principal = "User:ANONYMOUS"
+        self.produce_shape: ProduceShape | None = None  # what its last produce looked like
         self.sasl: Any = None  # state of an authentication under way, owned by the security room
         self.buffer = bytearray(FIRST_BUFFER_BYTES)
         self.view = memoryview(self.buffer)
@@ -150,7 +153,7 @@ class Connection:
 
     def handle_frames(self) -> None:
         """Hand every complete frame of the buffer to the dispatcher, until one must be waited for."""
-        if self.busy or self.blocked or self.closed:
+        if self._must_wait():
             return
         dispatcher = self.dispatcher
         max_bytes = dispatcher.max_request_bytes
@@ -188,6 +191,9 @@ class Connection:
             self.start = self.end = 0
             if self.claimed_bytes:
                 self.release_claim()
+
+    def _must_wait(self) -> bool:
+        return self.busy or self.blocked or self.closed
 
     def make_room(self) -> bool:
         """The buffer is full: move the open frame to its front, in a larger buffer if it needs one."""
