@@ -125,7 +125,7 @@ def _decode(api_key: int, version: int, direction: str, data: Any, position: int
         message, end = _decoder(api_key, version, direction)(data, position)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise MalformedMessage(f"{kio_schema.api_name(api_key)} v{version} {direction}: {error}") from error
-    if end != len(data):
+    if end != len(data) and direction == "response":  # a request may carry more than we know, as with Kafka
         raise MalformedMessage(f"{len(data) - end} bytes left after a {kio_schema.api_name(api_key)} v{version}")
     return message
 

@@ -40,7 +40,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     topics = []
     for topic in request.topics:
         answers = []
-        for asked in topic.partitions:
+        for asked in {row.partition_index: row for row in topic.partitions}.values():  # a repeated one is answered once
             if (topic.name, asked.partition_index) in repeated:
                 found: Found = (int(ErrorCode.INVALID_REQUEST), -1, -1, -1)
             else:

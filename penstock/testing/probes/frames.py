@@ -29,7 +29,7 @@ for _version in range(5):
 
 @probe("api versions in a version to come")
 def _api_versions_future(session: Session) -> Any:
-    session.send_raw(framed(header(18, 99)))
+    session.send_raw(framed(header(18, 99) + b"\0\6probe\2x\0"))
     answer = session.read_raw()
     error = struct.unpack_from(">h", answer, 4)[0]
     return struct.unpack_from(">i", answer)[0], error, struct.unpack_from(">i", answer, 6)[0] > 0
