@@ -101,7 +101,7 @@ def decode(
     `aborted` lists (producer id, first offset) as a read_committed fetch answers it; control batches are never shown.
     A cut-off last batch is ignored. When nothing complete is there, next_offset is from_offset.
     """
-    buffer = np.frombuffer(data, dtype=np.uint8)
+    buffer = _bytes(data)
     table, bytes_used = _scan(buffer)
     next_offset = max(from_offset, int(table[-1, reading.LAST_OFFSET]) + 1) if len(table) else from_offset
     if check_crc:
@@ -124,10 +124,20 @@ def decode(
     )
 
 
+def next_offset(data: bytes | bytearray | memoryview, from_offset: int) -> int:
+    """The offset behind the last complete batch, or `from_offset` when there is none; cheap."""
+    table, _ = _scan(_bytes(data))
+    return max(from_offset, int(table[-1, reading.LAST_OFFSET]) + 1) if len(table) else from_offset
+
+
 def count_records(data: bytes | bytearray | memoryview) -> int:
     """How many records complete batches hold by their headers; cheap."""
-    table, _ = _scan(np.frombuffer(data, dtype=np.uint8))
+    table, _ = _scan(_bytes(data))
     return int(table[:, reading.COUNT].sum())
+
+
+def _bytes(data: bytes | bytearray | memoryview) -> Any:
+    return _sealed(np.frombuffer(data, dtype=np.uint8))
 
 
 def _scan(buffer: Any) -> tuple[Any, int]:
@@ -174,7 +184,7 @@ def _plain_records(data: bytes | bytearray | memoryview, buffer: Any, rows: Any)
         total += len(part)
     if total > MAX_CHUNK_BYTES:
         raise CorruptRecords(f"{total} bytes in one fetch exceed what an Arrow column holds; ask for fewer bytes")
-    return np.frombuffer(parts[0] if len(parts) == 1 else b"".join(parts), dtype=np.uint8), spans
+    return _bytes(parts[0] if len(parts) == 1 else b"".join(parts)), spans
 
 
 def _columns(
@@ -344,11 +354,18 @@ class _Flat:
         return int(self.offsets[-1] - self.offsets[0]) if len(self.offsets) else 0
 
 
-_NO_BYTES: Final = np.zeros(1, np.uint8)
+def _sealed(array: Any) -> Any:
+    """Read-only, as Arrow's buffers are: one kind of array means that each kernel is compiled only once."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+_NO_BYTES: Final = _sealed(np.zeros(1, np.uint8))
 
 
 def _nothing(count: int) -> _Flat:
-    return _Flat(np.zeros(count + 1, np.int32), _NO_BYTES, np.zeros(count, np.uint8))
+    return _Flat(_sealed(np.zeros(count + 1, np.int32)), _NO_BYTES, _sealed(np.zeros(count, np.uint8)))
 
 
 def _flat(array: Any) -> _Flat:
@@ -368,7 +385,7 @@ def _flat(array: Any) -> _Flat:
         valid = array.is_valid().to_numpy(zero_copy_only=False).view(np.uint8)
     else:
         valid = np.ones(count, np.uint8)
-    return _Flat(offsets, flat, valid)
+    return _Flat(offsets, flat, _sealed(valid))
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,14 +408,22 @@ class _FlatHeaders:
         if isinstance(headers, pa.ChunkedArray):
             headers = headers.combine_chunks()
         if headers is None or headers.null_count == len(headers):
-            return cls(False, np.zeros(1, np.int32), np.zeros(1, np.uint8), _nothing(0), _nothing(0))
+            return cls(False, _sealed(np.zeros(1, np.int32)), _sealed(np.zeros(1, np.uint8)), _nothing(0), _nothing(0))
         lists = np.frombuffer(headers.buffers()[1], np.int32)[headers.offset : headers.offset + len(headers) + 1]
         pairs = headers.values
         keys = pairs.field("key")
         if keys.null_count or pairs.null_count:
             raise ValueError("a header without key: Kafka's headers need one")
         valid = headers.is_valid().to_numpy(zero_copy_only=False).view(np.uint8)
-        return cls(True, lists, valid, _flat(keys), _flat(pairs.field("value")))
+        return cls(True, lists, _sealed(valid), _flat(keys), _flat(pairs.field("value")))
+
+
+def warm_up() -> None:
+    """Compile every kernel, or load it from disk: some ten seconds once on a machine, nothing afterwards."""
+    values = pa.array([b"value"])
+    headers = pa.array([[{"key": "k", "value": b"v"}]], HEADER_TYPE)
+    batches = encode(values, keys=values, headers=headers, partitions=choose_partitions(values, 1))
+    decode(bytes(batches[0].data))
 
 
 def concat(columns: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

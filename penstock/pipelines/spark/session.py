@@ -6,10 +6,13 @@ spark = session("my pipeline", master="spark://h:7077")  # the same on a cluster
 
 from __future__ import annotations
 
+import atexit
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,12 +77,29 @@ def session(
     """
     master = master or os.environ.get("SPARK_MASTER") or LOCAL
     prepare_environment(local=master.startswith("local"), log_level=log_level)
+    _warm_kernels()
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in spark_settings(master, settings or {}, log_level).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+@cache
+def _warm_kernels() -> None:
+    """Let another process compile the kernels, if they are not on disk yet, while the JVM starts."""
+    code = "from penstock.protocol import columnar; columnar.warm_up()"
+    warming = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    atexit.register(_stop, warming)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+    process.wait()
 
 
 def spark_settings(master: str, settings: Mapping[str, str], log_level: str = "error") -> dict[str, str]:

@@ -20,6 +20,7 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -68,10 +69,6 @@ class SinkProtocol:
         client = client_for(options.properties)
         if client.run(transactions.supports_two_phase):
             return cls(options, TWO_PHASE)
-        log.warning(
-            "this cluster has no two-phase commit: exactly once holds if the pipeline computes the same rows again"
-            " when a task is repeated (no random values, no current time, same partitioning)"
-        )
         return cls(options, MARKERS)
 
     # --- in a task ---
@@ -120,6 +117,7 @@ class SinkProtocol:
         first = _first_rows(rows)
         if first is None:
             return TaskDone(query, 0)
+        _warn_about_markers()
         implicit = client.run(transactions.uses_implicit_partitions)
         name = f"{query}-{partition_id}"
         transaction = client.run(
@@ -249,6 +247,14 @@ class _Names:
 
 
 _names = _Names()
+
+
+@cache
+def _warn_about_markers() -> None:
+    log.warning(
+        "this cluster has no two-phase commit: exactly once holds if the pipeline computes the same rows again when a"
+        " task is repeated (no random values, no current time, same partitioning)"
+    )
 
 
 def _first_rows(rows: Iterator[Any]) -> Any | None:
