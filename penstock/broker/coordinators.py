@@ -10,8 +10,10 @@ if TYPE_CHECKING:
 
 async def start(broker: Broker) -> None:
     """Before the first image: whoever leads a partition of an internal topic is told by it."""
+    from penstock.broker.group_links import start_groups
     from penstock.broker.transaction_links import start_transactions
 
+    start_groups(broker)
     start_transactions(broker)
 
 

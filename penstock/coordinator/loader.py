@@ -44,6 +44,8 @@ async def load_partition(
     loaded = 0
     while offset < end_offset and still_wanted():
         data = await log.read(partition, offset, slice_bytes)
+        if not data:
+            break  # compaction took the records of the last offsets
         next_offset = offset
         for header in iterate_batches(data):
             if header.next_offset <= offset:

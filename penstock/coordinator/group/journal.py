@@ -1,6 +1,6 @@
 """The rebalance journal: why a group rebalanced, how long it took and what moved.
 
-Written to the compacted topic `__penstock_rebalances`, partition = hash of the group as for `__consumer_offsets`.
+Written to the compacted topic `__penstock_rebalances` (one partition, created with the first rebalance).
 Key: the group id (UTF-8). Value: a JSON array of the group's last 100 rebalances, oldest first, so that compaction
 keeps the history with its newest record and any client can read it. Each entry:
 
@@ -106,11 +106,10 @@ class Journal:
     def __init__(self) -> None:
         self._entries: dict[str, deque[dict[str, Any]]] = {}
 
-    def add(self, entry: RebalanceEntry) -> tuple[bytes, bytes]:
-        """The record (key, value) that now belongs into the topic."""
-        entries = self._entries.setdefault(entry.group_id, deque(maxlen=ENTRIES_PER_GROUP))
-        entries.append(entry.as_json())
-        return entry.group_id.encode(), json.dumps(list(entries), separators=(",", ":")).encode()
+    def preview(self, entry: RebalanceEntry) -> tuple[bytes, bytes]:
+        """The record (key, value) that belongs into the topic for this entry; `load` it once it is written."""
+        entries = [*self._entries.get(entry.group_id, ()), entry.as_json()][-ENTRIES_PER_GROUP:]
+        return entry.group_id.encode(), json.dumps(entries, separators=(",", ":")).encode()
 
     def load(self, key: bytes, value: bytes | None) -> None:
         """Take up what an earlier coordinator wrote; what is no journal entry is left out."""
@@ -126,9 +125,6 @@ class Journal:
             self._entries[group_id] = deque(
                 (entry for entry in entries if isinstance(entry, dict)), maxlen=ENTRIES_PER_GROUP
             )
-
-    def forget(self, group_id: str) -> None:
-        self._entries.pop(group_id, None)
 
     def entries(self, group_id: str) -> list[dict[str, Any]]:
         return list(self._entries.get(group_id, ()))

@@ -7,7 +7,7 @@ and what a request gets while there is none.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from penstock.base.clock import Clock
@@ -57,6 +57,7 @@ class GroupCoordinator:
         self._topics: Topics = topics or NoTopics()
         self._record_rebalance = record_rebalance
         self._group_overrides = group_overrides
+        self.companions: list[Callable[[], Awaitable[None]]] = []  # what is stopped together with the coordinator
         self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             TOPIC,
             log,
@@ -77,6 +78,8 @@ class GroupCoordinator:
 
     async def stop(self) -> None:
         self.runtime.close()
+        for stop_companion in self.companions:
+            await stop_companion()
 
     def partition_for(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that holds the group; its leader is the coordinator."""

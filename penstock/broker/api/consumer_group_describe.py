@@ -1,0 +1,106 @@
+"""69 ConsumerGroupDescribe, v0–1 (KIP-848): epochs, assignor, and what each member has and should have.
+
+v1: member type (1 speaks the consumer protocol, 0 the classic one).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.api.describe_groups import NOT_ASKED, authorized_operations
+from penstock.broker.api.group_support import may_describe_group
+from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+    from penstock.coordinator.group.admin import ConsumerDescription
+    from penstock.coordinator.group.consumer_group import ConsumerMember
+    from penstock.coordinator.group.records import Assignment
+
+API = ApiSpec(69, "ConsumerGroupDescribe", 0, 1)
+
+
+async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+    from penstock.protocol import messages
+
+    api = messages.api("consumer_group_describe")
+    groups = []
+    for group_id in request.group_ids:
+        if not may_describe_group(broker, ctx, group_id):
+            groups.append(_failed(api, group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED, None))
+            continue
+        error, found = await broker.groups.describe_consumer_group(group_id)
+        if error is not ErrorCode.NONE:
+            groups.append(_failed(api, group_id, error, None))
+        elif found is None:
+            message = f"Group {group_id} is not a consumer group."
+            groups.append(_failed(api, group_id, ErrorCode.GROUP_ID_NOT_FOUND, message))
+        else:
+            described = _described(broker, api, found)
+            if request.include_authorized_operations:
+                described.authorized_operations = authorized_operations(broker, ctx, group_id)
+            groups.append(described)
+    return api.Response(groups=groups)
+
+
+def _failed(api: Any, group_id: str, error: ErrorCode, message: str | None) -> Any:
+    return api.DescribedGroup(
+        error_code=int(error),
+        error_message=message,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+        authorized_operations=NOT_ASKED,
+    )
+
+
+def _described(broker: Broker, api: Any, found: ConsumerDescription) -> Any:
+    return api.DescribedGroup(
+        error_code=0,
+        error_message=None,
+        group_id=found.group_id,
+        group_state=found.state,
+        group_epoch=found.epoch,
+        assignment_epoch=found.target_epoch,
+        assignor_name=found.assignor,
+        members=[_member(broker, api, member, target) for member, target in found.members],
+        authorized_operations=NOT_ASKED,
+    )
+
+
+def _member(broker: Broker, api: Any, member: ConsumerMember, target: Assignment) -> Any:
+    return api.Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.member_epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topic_names),
+        subscribed_topic_regex=member.topic_regex,
+        assignment=_assignment(broker, api, member.assigned),
+        target_assignment=_assignment(broker, api, target),
+        member_type=0 if member.classic is not None else 1,
+    )
+
+
+def _assignment(broker: Broker, api: Any, assignment: Assignment) -> Any:
+    named = [(broker.image.topic_name(topic_id), topic_id) for topic_id in assignment]
+    return api.Assignment(
+        topic_partitions=[
+            api.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=sorted(assignment[topic_id]))
+            for name, topic_id in sorted(named, key=lambda item: (item[0] or "", item[1]))
+            if name is not None
+        ]
+    )
+
+
+def error_response(request: Any, code: int, message: str | None) -> Any:
+    from penstock.protocol import messages
+
+    api = messages.api("consumer_group_describe")
+    return api.Response(groups=[_failed(api, group_id, ErrorCode(code), message) for group_id in request.group_ids])
