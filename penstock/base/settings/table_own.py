@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from penstock.base.settings.model import STRING, Scope, Setting, one_of
+from penstock.base.settings.model import PASSWORD, STRING, Scope, Setting, one_of
 
 READ_ONLY = Scope.READ_ONLY
 
@@ -18,4 +18,6 @@ OWN: tuple[Setting, ...] = (
             "host:port that serves /metrics, /health and /ready over HTTP; off unless set."),
     Setting("penstock.store.path", STRING, None, None, READ_ONLY,
             "File of the embedded metadata store; penstock.db in the first log folder if not set."),
+    Setting("penstock.zookeeper.auth", PASSWORD, None, None, READ_ONLY,
+            "How to log in at ZooKeeper: digest:user:password or sasl:user:password; not at all if not set."),
 )
