@@ -70,8 +70,16 @@ def take_answer(partition: Partition, asked: Position, answer: FetchAnswer) -> O
             return Outcome.FETCH
         return _append(partition, asked.leader_epoch, answer)
     except LogWriteError as error:
-        partition.write_failed(error)
+        return _write_failed(partition, error)
+
+
+def _write_failed(partition: Partition, error: LogWriteError) -> Outcome:
+    """A full disk may have space again later; a broken one is off line until a restart."""
+    partition.write_failed(error)
+    if error.directory_failed:
         return Outcome.FAILED
+    partition.write_error = None  # nobody else waits for these bytes: they are fetched again
+    return Outcome.BACK_OFF
 
 
 def _append(partition: Partition, leader_epoch: int, answer: FetchAnswer) -> Outcome:
@@ -144,8 +152,7 @@ def take_leader_offsets(partition: Partition, asked: Position, leader_start: int
         elif leader_start > log.log_end_offset:
             log.truncate_fully_and_start_at(leader_start)
     except LogWriteError as error:
-        partition.write_failed(error)
-        return Outcome.FAILED
+        return _write_failed(partition, error)
     partition.follower_advanced()
     return Outcome.FETCH
 

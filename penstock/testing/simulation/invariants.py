@@ -1,7 +1,8 @@
 """What must hold at every moment, whatever breaks. Each check has a name; the first violation ends the run.
 
 The excuse: a disk may lose what was never synced, but only in a power loss. A committed record may be gone only if at
-some moment after such a loss no living member of the recorded ISR had it. Killed processes excuse nothing.
+some moment after such a loss no living member of the recorded ISR had it, where living means: holding its registration.
+(A member that is cut off from the store is dead to the cluster, however well it runs.) Killed processes excuse nothing.
 """
 
 from __future__ import annotations

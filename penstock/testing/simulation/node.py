@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.broker.api import alter_partition
 from penstock.client.errors import ConnectionLost
+from penstock.cluster import znodes
 from penstock.cluster.channels import LocalTransport, PushTransport
 from penstock.cluster.controller_driver import ControllerDriver, NotController
 from penstock.cluster.image import BrokerRegistration, Endpoint
@@ -205,6 +206,12 @@ class SimNode:
     @property
     def up(self) -> bool:
         return self.life.alive
+
+    @property
+    def registered(self) -> bool:
+        """Alive in the eyes of the cluster: this very life holds the registration."""
+        node = self.cluster.ensemble.tree.nodes.get(znodes.broker_path(self.id))
+        return self.up and node is not None and node.ephemeral_owner == self.store.session_id
 
     @property
     def active_controller(self) -> ControllerDriver | None:

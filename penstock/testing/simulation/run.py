@@ -202,7 +202,7 @@ class Simulation:
         state, _ = self._recorded(where)
         if state is None:
             return []
-        return [self._stored(r, where) for r in state.isr if self.cluster.nodes[r].up]
+        return [self._stored(r, where) for r in state.isr if self.cluster.nodes[r].registered]
 
     def _store_written(self) -> None:
         """ISR ⊆ AR, whatever is written."""

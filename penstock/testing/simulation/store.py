@@ -99,6 +99,8 @@ class SimSession(TreeStore):
 
     async def restart_session(self) -> None:
         await self._reach()
+        # Nobody speaks for the old session any more: if the servers still have it, it ends by itself.
+        self._world.loop.call_later(SESSION_TIMEOUT_SECONDS, self._ensemble.end_session, self._id)
         self._begin()
 
     def _begin(self) -> None:
