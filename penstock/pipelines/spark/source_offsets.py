@@ -102,13 +102,17 @@ def limit_rows(
     total = sum(waiting.values())
     if total <= max_rows:
         return dict(end)
-    shares = {key: max_rows * rows / total for key, rows in waiting.items()}
-    taken = {key: max(1, math.floor(share)) for key, share in shares.items()}
-    # What rounding down left over goes to those that lost most by it.
-    left_over = max_rows - sum(taken.values())
-    for key in sorted(shares, key=lambda key: (math.floor(shares[key]) - shares[key], key))[: max(0, left_over)]:
-        taken[key] += 1
-    return {key: start.get(key, 0) + min(waiting[key], taken[key]) if key in waiting else end[key] for key in end}
+    # One each, then the rest in proportion; shares are cut from a running total, so that rounding loses nothing.
+    rest = total - len(waiting)
+    budget = max(0, max_rows - len(waiting))
+    limited = dict(end)
+    passed = 0
+    for key in sorted(waiting):
+        before = passed * budget // rest if rest else 0
+        passed += waiting[key] - 1
+        after = passed * budget // rest if rest else 0
+        limited[key] = start.get(key, 0) + 1 + after - before
+    return limited
 
 
 def split_ranges(
