@@ -1,8 +1,9 @@
 """What must hold at every moment, whatever breaks. Each check has a name; the first violation ends the run.
 
 The excuse: a disk may lose what was never synced, but only in a power loss. A committed record may be gone only if at
-some moment after such a loss no living member of the recorded ISR had it, where living means: holding its registration.
-(A member that is cut off from the store is dead to the cluster, however well it runs.) Killed processes excuse nothing.
+some moment after such a loss no living member of the recorded ISR had it, where living means: holding the registration
+that is recorded with the ISR. (Who is cut off from the store is dead to the cluster, however well it runs; who died and
+came back may have lost what it had.) Killed processes alone excuse nothing.
 """
 
 from __future__ import annotations
@@ -62,12 +63,17 @@ class Checker:
         known = self.leaders.setdefault(key, partition.node_id)
         self.demand(known == partition.node_id, f"{where}: {known} and {partition.node_id} both lead epoch {key[1]}")
         log: SimLog = partition.log  # type: ignore[assignment]
-        self.has_acknowledged(where, log.stored, f"new leader {partition.node_id}, epoch {partition.leader_epoch}")
+        who = f"new leader {partition.node_id}, epoch {partition.leader_epoch}"
+        self.has_acknowledged(where, log.stored, who, before_epoch=partition.leader_epoch)
 
-    def has_acknowledged(self, where: TopicPartition, stored: StoredLog, who: str) -> None:
+    def has_acknowledged(self, where: TopicPartition, stored: StoredLog, who: str, before_epoch: int = 2**31) -> None:
+        """Everything acknowledged that was written before this epoch (a zombie knows nothing of its successors)."""
         held = {entry.base_offset: entry for entry in stored.entries}
+        committed = self.committed.get(where, {})
         for record in self.acknowledged.get(where, {}).values():
             if record.base_offset < self.start_offsets.get(where, 0):
+                continue
+            if committed[record.base_offset].leader_epoch >= before_epoch:
                 continue
             entry = held.get(record.base_offset)
             self.demand(

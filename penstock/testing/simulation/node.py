@@ -207,11 +207,12 @@ class SimNode:
     def up(self) -> bool:
         return self.life.alive
 
-    @property
-    def registered(self) -> bool:
-        """Alive in the eyes of the cluster: this very life holds the registration."""
+    def lives_as(self, broker_epoch: int) -> bool:
+        """Alive in the eyes of the cluster, and in the life that is meant: it holds that very registration."""
         node = self.cluster.ensemble.tree.nodes.get(znodes.broker_path(self.id))
-        return self.up and node is not None and node.ephemeral_owner == self.store.session_id
+        if not self.up or node is None or node.czxid != broker_epoch:
+            return False
+        return node.ephemeral_owner == self.store.session_id
 
     @property
     def active_controller(self) -> ControllerDriver | None:

@@ -202,7 +202,9 @@ class Simulation:
         state, _ = self._recorded(where)
         if state is None:
             return []
-        return [self._stored(r, where) for r in state.isr if self.cluster.nodes[r].registered]
+        return [
+            self._stored(r, where) for r in state.isr if self.cluster.nodes[r].lives_as(state.broker_epochs.get(r, -1))
+        ]
 
     def _store_written(self) -> None:
         """ISR ⊆ AR, whatever is written."""

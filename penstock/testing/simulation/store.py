@@ -87,6 +87,7 @@ class SimSession(TreeStore):
         self._id = 0
         self._last_heard = 0.0
         self._watches: dict[tuple[str, str], list[Watch]] = {}
+        self._missed = False
         self.paused = False
 
     async def start(self) -> None:
@@ -127,13 +128,12 @@ class SimSession(TreeStore):
             for listener in list(self._listeners):
                 listener(state)
 
+    def _linked(self) -> bool:
+        there, here = STORE, self._owner.name
+        return self._owner.alive and self._world.connected(here, there) and self._world.connected(there, here)
+
     def _reachable(self) -> bool:
-        return (
-            self._owner.alive
-            and not self.paused
-            and self._world.connected(self._owner.name, STORE)
-            and self._world.connected(STORE, self._owner.name)
-        )
+        return self._linked() and not self.paused
 
     async def _ping(self) -> None:
         """Both sides of the heartbeat: the servers' clock does not stop when the owner does."""
@@ -148,7 +148,9 @@ class SimSession(TreeStore):
                 self._last_heard = self._world.now
                 if self._state is SessionState.SUSPENDED:
                     self._set_state(SessionState.CONNECTED)
-                    for pair in [p for p in self._watches if self._watches[p]]:
+                if self._missed:
+                    self._missed = False
+                    for pair in list(self._watches):
                         self._fire_missed(pair)
             else:
                 if self._owner.alive and not self.paused and self._state is SessionState.CONNECTED:
@@ -197,8 +199,9 @@ class SimSession(TreeStore):
             EventKind.DELETED: ("data", "children"),
             EventKind.CHILDREN: ("children",),
         }[event.kind]
-        if not self._reachable():
-            return  # told after the reconnect
+        if not self._linked():
+            self._missed = True  # told after the reconnect
+            return
         for kind in kinds:
             for watch in self._watches.pop((event.path, kind), []):
                 self._call(watch, event)
