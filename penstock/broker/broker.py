@@ -97,10 +97,13 @@ class Broker:
         except BaseException:
             await self._abandon()
             raise
-        for listener in self.listeners:
-            listener.start_accepting()
+        self._accept()
         self.ready = True
         logger.info("broker=%d serves %s", self.node_id, ", ".join(self.bound_listeners))
+
+    def _accept(self) -> None:
+        for listener in self.listeners:
+            listener.start_accepting()
 
     def _bind(self) -> None:
         self.dispatcher = Dispatcher(self, self.loop)
@@ -189,7 +192,8 @@ class Broker:
         self.image_holder.subscribe(self.replicas.apply)
         self.replicas.start()
         await self._start_coordinators()
-        await self.member.register(self._endpoints())
+        # The first image comes over our own inter-broker listener, so that must be open before we wait for it.
+        await self.member.register(self._endpoints(), self._accept)
         self._background = Background(self, self.loop)
         self._background.start()
         await self._start_metrics()

@@ -17,7 +17,7 @@ import asyncio
 import base64
 import logging
 import uuid
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 
 from penstock.base.clock import Clock, SystemClock
@@ -112,11 +112,13 @@ class ClusterMember:
         )
         self.store.listen(self._session_changed)
 
-    async def register(self, endpoints: Mapping[str, Endpoint]) -> None:
-        """Tell the cluster where this broker listens and wait for the first image that knows it."""
+    async def register(self, endpoints: Mapping[str, Endpoint], serve: Callable[[], None] = lambda: None) -> None:
+        """Tell the cluster where this broker listens and wait for the first image that knows it. `serve` is called
+        in between: the image comes through the listeners."""
         self._endpoints = dict(endpoints)
         await self._register_once()
         await self.controller.start()
+        serve()
         if not await self.images.wait_until(self._knows_us, FIRST_IMAGE_SECONDS):
             raise TimeoutError(f"no controller has told broker {self.node_id} about the cluster yet")
 
