@@ -160,7 +160,7 @@ class ClassicInConsumer:
         if error is ErrorCode.NONE and request.protocol_type not in (None, PROTOCOL_TYPE):
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         member = group.members.get(request.member_id)
-        if error is ErrorCode.NONE and member is not None and member.member_epoch < group.target_epoch:
+        if error is ErrorCode.NONE and member is not None and self._must_join_first(group, member):
             error = ErrorCode.REBALANCE_IN_PROGRESS
         if error is not ErrorCode.NONE or member is None or member.classic is None:
             reply(SyncResult(error))
@@ -170,6 +170,11 @@ class ClassicInConsumer:
         protocol = member.classic.protocols[0][0]
         reply(SyncResult(ErrorCode.NONE, PROTOCOL_TYPE, protocol, serialized_assignment(member.assigned, self.context)))
         return Write()
+
+    @staticmethod
+    def _must_join_first(group: ConsumerGroup, member: ConsumerMember) -> bool:
+        """One that gives partitions back has joined already: it syncs to learn which, and joins again after that."""
+        return member.member_epoch < group.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS
 
     def heartbeat(self, group: ConsumerGroup, member_id: str, generation: int, instance_id: str | None) -> ErrorCode:
         error = self._check(group, member_id, instance_id, generation)
