@@ -212,9 +212,9 @@ class ClusterMember:
 
     async def controlled_shutdown(self) -> None:
         """Hand leaderships to others; what nobody can take stays with us until the end."""
-        if len(self.image.brokers) < 2:
-            return
         for _ in range(SHUTDOWN_ATTEMPTS):
+            if len(self.image.brokers) < 2:
+                return  # nobody is left who could take over
             answer = await self._ask_to_leave()
             if answer is not None and answer.error_code == ErrorCode.NONE:
                 remaining = frozenset(answer.remaining)

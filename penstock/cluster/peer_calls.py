@@ -42,9 +42,13 @@ async def ask_for_controlled_shutdown(
 
 async def answer_controlled_shutdown(controller: ControllerDriver, body: bytes | memoryview) -> bytes:
     """The controller's side: body in, body of the answer out."""
-    request = json.loads(bytes(body))
     try:
-        answer = await controller.controlled_shutdown(int(request["broker_id"]), int(request["broker_epoch"]))
+        request = json.loads(bytes(body))
+        broker_id, broker_epoch = int(request["broker_id"]), int(request["broker_epoch"])
+    except (ValueError, KeyError, TypeError):
+        return json.dumps({"error_code": int(ErrorCode.INVALID_REQUEST), "remaining": []}).encode()
+    try:
+        answer = await controller.controlled_shutdown(broker_id, broker_epoch)
     except NotController:
         answer = ControlledShutdownAnswer(ErrorCode.NOT_CONTROLLER)
     return json.dumps({"error_code": int(answer.error_code), "remaining": answer.remaining}).encode()

@@ -1,6 +1,7 @@
-"""ControlledShutdown (key 10001, our own): a broker that stops asks the controller to move its leaderships first.
+"""ControlledShutdown (key 10001, our own): a broker that is about to stop asks the controller to move its leaderships.
 
-Between brokers only. The codec is that of `cluster.peer_calls`; a broker that is not the active controller says so.
+Between brokers only. Kafka's message of that name (key 7) is gone since 4.0; ours says the same in JSON: the broker's
+id and epoch in, the partitions that nobody else can lead out.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker.api.spec import ApiSpec, RequestContext
-from penstock.cluster.peer_calls import CONTROLLED_SHUTDOWN_FORMAT, CONTROLLED_SHUTDOWN_KEY
-from penstock.protocol.messages import MalformedMessage
+from penstock.cluster.peer_calls import CONTROLLED_SHUTDOWN_FORMAT, CONTROLLED_SHUTDOWN_KEY, answer_controlled_shutdown
+from penstock.protocol.message_compiler import MalformedMessage
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -17,29 +18,22 @@ if TYPE_CHECKING:
 API = ApiSpec(
     CONTROLLED_SHUTDOWN_KEY,
     "ControlledShutdown",
-    CONTROLLED_SHUTDOWN_FORMAT,
+    0,
     CONTROLLED_SHUTDOWN_FORMAT,
     inter_broker_only=True,
     first_flexible_version=0,
 )
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: bytes) -> bytes:
-    from penstock.cluster.peer_calls import answer_controlled_shutdown
-
-    return await answer_controlled_shutdown(broker.controller, request)
-
-
 def decode_request(version: int, data: bytes) -> bytes:
-    import json
-
-    try:
-        body = json.loads(data)
-        int(body["broker_id"]), int(body["broker_epoch"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise MalformedMessage(f"not a request for a controlled shutdown: {error!r}") from error
+    if not data.startswith(b"{"):
+        raise MalformedMessage("not a controlled shutdown")
     return data
 
 
-def encode_response(version: int, response: bytes) -> bytes:
-    return response
+def encode_response(version: int, body: bytes) -> bytes:
+    return body
+
+
+async def handle(broker: Broker, ctx: RequestContext, request: bytes) -> bytes:
+    return await answer_controlled_shutdown(broker.controller, request)
