@@ -163,3 +163,47 @@ def count_framed_records(payload: Buffer, limit: int) -> int:
     except InvalidRecords:
         return -1
     return count if position == end else -1
+
+
+class ScannedRecord(NamedTuple):
+    """What compaction looks at; `raw` is the whole record with its length, the two positions lie inside `raw`."""
+
+    raw: bytes
+    body: int
+    after_timestamp: int
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    has_value: bool
+
+
+def scan_records(payload: bytes, count: int) -> list[ScannedRecord]:
+    """The records of a plain payload without decoding values and headers."""
+    records: list[ScannedRecord] = []
+    position = 0
+    end_of_payload = len(payload)
+    for _ in range(count):
+        start = position
+        length, body = decode_varint(payload, start)
+        end = body + length
+        if length < 0 or end > end_of_payload:
+            raise InvalidRecords(f"a record of {length} bytes does not fit into its batch")
+        timestamp_delta, after_timestamp = decode_varint(payload, body + 1)
+        offset_delta, position = decode_varint(payload, after_timestamp)
+        key, position = _take_bytes(payload, position, end)
+        value_length, position = decode_varint(payload, position)
+        records.append(
+            ScannedRecord(
+                payload[start:end],
+                body - start,
+                after_timestamp - start,
+                timestamp_delta,
+                offset_delta,
+                key,
+                value_length >= 0,
+            )
+        )
+        position = end
+    if position != end_of_payload:
+        raise InvalidRecords(f"{end_of_payload - position} bytes are left over behind {count} records")
+    return records

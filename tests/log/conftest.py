@@ -1,0 +1,27 @@
+"""What the stories about the log share: a clock that stands still, logs in temporary folders, batches to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from log_support import new_log
+
+from penstock.base.clock import ManualClock
+from penstock.log.log import Log
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def make_log(tmp_path: Path, clock: ManualClock) -> Callable[..., Log]:
+    """`make_log(segment_bytes=…)` begins an empty log; `name=` when a story needs two."""
+
+    def make(name: str = "story-0", **config: object) -> Log:
+        return new_log(tmp_path / name, clock, **config)
+
+    return make
