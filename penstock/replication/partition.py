@@ -23,6 +23,7 @@ from penstock.log.results import LogWriteError, Region
 from penstock.protocol.errors import ErrorCode
 from penstock.replication.followers import Follower
 from penstock.replication.replica_log import ReplicaLog
+from penstock.replication.throttle import ReplicationQuota
 from penstock.replication.waits import FetchWait, OffsetWait
 
 NO_LEADER = -1
@@ -132,6 +133,7 @@ class Partition:
         self.low_watermark_waits: list[tuple[int, OffsetWait, int]] = []
         self.fetch_waits: dict[FetchWait, tuple[int, int]] = {}  # wait → (fetch offset, bound)
         self.observer: PartitionObserver | None = None
+        self.leader_quota: ReplicationQuota | None = None
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else "follower"
@@ -312,10 +314,28 @@ class Partition:
         if self.low_watermark_waits and old_start_offset != log_start_offset:
             self.check_low_watermark()
 
+    def holds_back(self, broker_id: int) -> bool:
+        """Whether the leader's throttle leaves this follower without data now; members of the ISR are never slowed."""
+        quota = self.leader_quota
+        return (
+            quota is not None
+            and quota.throttles(self.topic, self.index)
+            and broker_id not in self.isr
+            and quota.exceeded(self._clock.monotonic())
+        )
+
+    def sent_to(self, broker_id: int, size_bytes: int) -> None:
+        quota = self.leader_quota
+        if quota is not None and broker_id not in self.isr and quota.throttles(self.topic, self.index):
+            quota.record(size_bytes, self._clock.monotonic())
+
     def accepts_broker_epoch(self, broker_id: int, broker_epoch: int) -> bool:
         """A fetch of an earlier life of the broker says nothing about the log of its present one (KIP-841)."""
         if broker_epoch == -1:
             return True
+        follower = self.followers.get(broker_id)
+        if follower is not None and broker_epoch < follower.broker_epoch:
+            return False  # a late request of a life whose successor has fetched already
         recorded = self._membership.broker_epoch(broker_id)
         return recorded is None or broker_epoch >= recorded
 

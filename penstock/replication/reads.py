@@ -132,7 +132,14 @@ def follower_fetch(
         return Fetched(_OUT_OF_RANGE)
     if update:
         partition.follower_fetched(follower, fetch_offset, log_start_offset, replica_epoch)
-    return _read(partition, fetch_offset, max_bytes, Bound.LOG_END, at_least_one, NO_EPOCH)
+    if partition.leader_quota is None:
+        return _read(partition, fetch_offset, max_bytes, Bound.LOG_END, at_least_one, NO_EPOCH)
+    if partition.holds_back(replica_id):
+        return Fetched(_NONE, log.high_watermark, log.last_stable_offset, log.log_start_offset)
+    fetched = _read(partition, fetch_offset, max_bytes, Bound.LOG_END, at_least_one, NO_EPOCH)
+    if fetched.region is not None:
+        partition.sent_to(replica_id, fetched.region.length)
+    return fetched
 
 
 def _read(

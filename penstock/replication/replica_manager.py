@@ -20,6 +20,7 @@ from penstock.log.log_manager import LogManager
 from penstock.log.results import AppendResult, LogDirectoryFailed, LogWriteError, Origin
 from penstock.protocol.errors import ErrorCode
 from penstock.replication.partition import IsrProposal, Partition, PartitionObserver
+from penstock.replication.throttle import ReplicationQuota
 from penstock.replication.waits import Parking, Timers
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ _NOTHING_FAILED: Mapping[Partition, LogWriteError] = {}
 class Replication(Protocol):
     """The part that talks to other brokers (`replication.remote.RemoteReplication`)."""
 
+    @property
+    def leader_quota(self) -> ReplicationQuota | None: ...
+
     def start(self) -> None: ...
     async def stop(self) -> None: ...
     def follow(self, partition: Partition) -> None: ...
@@ -43,11 +47,14 @@ class Replication(Protocol):
     def broker_moved(self, broker_id: int) -> None: ...
     def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None: ...
     def topic_config_changed(self, topic: str, overrides: Mapping[str, str]) -> None: ...
+    def broker_config_changed(self, overrides: Mapping[str, str]) -> None: ...
 
 
 class LocalReplication:
     """For a broker that is alone: there is nobody to follow and nobody to ask."""
 
+    leader_quota: ReplicationQuota | None = None
+
     def start(self) -> None: ...
     async def stop(self) -> None: ...
     def follow(self, partition: Partition) -> None: ...
@@ -55,6 +62,7 @@ class LocalReplication:
     def broker_moved(self, broker_id: int) -> None: ...
     def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None: ...
     def topic_config_changed(self, topic: str, overrides: Mapping[str, str]) -> None: ...
+    def broker_config_changed(self, overrides: Mapping[str, str]) -> None: ...
 
 
 def _nothing_to_schedule() -> None:
@@ -220,6 +228,9 @@ class ReplicaManager:
         for kind, name in delta.configs_changed:
             if kind == "topic":
                 self._update_topic_config(name)
+            elif kind == "broker":
+                own = {**image.config("broker", ""), **image.config("broker", str(self.node_id))}
+                self.replication.broker_config_changed(own)
         for name, change in delta.topics_changed.items():
             for index, assignment in change.partitions.items():
                 if self.node_id in assignment.replicas:
@@ -289,6 +300,7 @@ class ReplicaManager:
             self.settings["replica.lag.time.max.ms"],
         )
         partition.observer = self._observers.get(name)
+        partition.leader_quota = self.replication.leader_quota
         self.partitions[(name, index)] = partition
         self._by_topic.setdefault(name, {})[index] = partition
         return partition
