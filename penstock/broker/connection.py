@@ -16,6 +16,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.outbox import BLOCKED, COLD, DRAINED, FileGone, Outbox
+from penstock.broker.wire import MalformedFrame
 
 if TYPE_CHECKING:
     import asyncio
@@ -183,6 +184,10 @@ class Connection:
                 start = frame_end
                 if self.busy or self.closed:
                     break
+        except MalformedFrame as error:
+            logger.info("closing client=%s: %s", self.client_host, error)
+            self.close()
+            return
         except Exception:
             logger.exception("closing client=%s: a request could not be handled", self.client_host)
             self.close()

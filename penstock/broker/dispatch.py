@@ -19,7 +19,7 @@ from penstock.broker.connection import Connection, Slot
 from penstock.broker.memory import RequestMemory
 from penstock.broker.outbox import FileRegion
 from penstock.broker.stats import ApiStats
-from penstock.broker.wire import FRAME, MalformedFrame, skip_tagged_fields
+from penstock.broker.wire import FRAME, UNREADABLE, MalformedFrame, skip_tagged_fields
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -62,6 +62,13 @@ class Route:
         # Messages of our own (keys from 10000) are not among kio's: their modules bring their codec.
         self.decode: Any = getattr(module, "decode_request", None)
         self.encode: Any = getattr(module, "encode_response", None)
+
+
+def _skip_header_tags(buffer: Any, position: int, end: int) -> int:
+    try:
+        return skip_tagged_fields(buffer, position, end)
+    except UNREADABLE as error:
+        raise MalformedFrame(f"request header: {error}") from error
 
 
 def frame(correlation_id: int, flexible: bool, body: bytes | bytearray) -> list[Any]:
@@ -124,7 +131,7 @@ class Dispatcher:
             if position < end and buffer[position] == 0:
                 position += 1
             else:
-                position = skip_tagged_fields(buffer, position, end)
+                position = _skip_header_tags(buffer, position, end)
         if position > end:
             raise MalformedFrame("header runs over the frame")
         if not connection.listener.open_access and not self._may_call(connection, route, api_key):

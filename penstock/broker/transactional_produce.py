@@ -39,7 +39,6 @@ async def verify(
     verified: dict[TopicPartition, Verified] = {}
     guards: dict[TopicPartition, Any] = {}
     ability = ClientAbility.of_produce(version)
-    now_ms = broker.clock.now_ms()
     for topic_partition, header in headers.items():
         partition = broker.replicas.find(*topic_partition)
         if partition is None or not partition.is_leader:
@@ -49,9 +48,7 @@ async def verify(
         if stored_epoch is not None and header.producer_epoch < stored_epoch:
             verified[topic_partition] = Verified(int(ErrorCode.INVALID_PRODUCER_EPOCH), "The producer has an old epoch")
             continue
-        guard = log.start_verification(
-            header.producer_id, header.producer_epoch, header.base_sequence, ability.adds, now_ms
-        )
+        guard = log.start_verification(header.producer_id, header.producer_epoch, header.base_sequence, ability.adds)
         if guard is not None:
             guards[topic_partition] = guard
     if guards and (ability.adds or broker.settings["transaction.partition.verification.enable"]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
+from struct import error as StructError  # noqa: N812 - an exception like the others
 from typing import Any
 
 INT16 = Struct(">h")
@@ -14,6 +15,10 @@ NO_TAGS = b"\x00"
 
 class MalformedFrame(Exception):
     """The client's bytes cannot be a request: its connection is closed, as Kafka does."""
+
+
+# What reading lying lengths raises, beside MalformedFrame. Caught around parsing only.
+UNREADABLE = (StructError, IndexError, UnicodeDecodeError)
 
 
 def read_varint(buffer: Any, position: int) -> tuple[int, int]:

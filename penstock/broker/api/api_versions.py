@@ -80,6 +80,8 @@ def unsupported_version_body(broker: Broker) -> bytearray:
 
 def _software_is_valid(buffer: Any, position: int, end: int) -> bool:
     for _ in range(2):  # name, version
+        if position >= end:
+            raise MalformedFrame("client software is missing")
         size, position = read_varint(buffer, position)
         if position + max(size - 1, 0) > end:
             raise MalformedFrame("client software runs over the frame")

@@ -15,6 +15,7 @@ from penstock.broker.connection import Connection, Slot
 from penstock.broker.fetch_codec import FIRST_WITH_TOPIC_ID, FetchPartition, FetchRequest, encode_fetch, parse_fetch
 from penstock.broker.fetch_sessions import FetchContext, FetchSessionCache
 from penstock.broker.leader_hints import leader_hints
+from penstock.broker.wire import UNREADABLE, MalformedFrame
 from penstock.protocol.errors import ErrorCode
 from penstock.replication import reads
 from penstock.replication.partition import Bound
@@ -48,7 +49,10 @@ class FetchHandler:
         self.broker.fetch_sessions = self.sessions
 
     def handle_frame(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
-        request = parse_fetch(connection.buffer, version, position, end)
+        try:
+            request = parse_fetch(connection.buffer, version, position, end)
+        except UNREADABLE as error:
+            raise MalformedFrame(f"fetch v{version}: {error}") from error
         context = self.sessions.context(request, self.dispatcher.now)
         slot = self.dispatcher.new_slot(connection, self.route)
         if context.error:

@@ -13,7 +13,7 @@ from penstock.broker import metadata_codec as codec
 from penstock.broker.api.produce import INTERNAL_TOPICS
 from penstock.broker.api.spec import ApiSpec
 from penstock.broker.leader_hints import broker_address
-from penstock.broker.wire import begin_frame, end_frame
+from penstock.broker.wire import UNREADABLE, MalformedFrame, begin_frame, end_frame
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -48,7 +48,10 @@ class MetadataHandler:
         self._creating: set[str] = set()
 
     def handle_frame(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
-        request = codec.parse_metadata(connection.buffer, version, position, end)
+        try:
+            request = codec.parse_metadata(connection.buffer, version, position, end)
+        except UNREADABLE as error:
+            raise MalformedFrame(f"metadata v{version}: {error}") from error
         image = self.broker.image
         if image is not self._image:
             self._image = image

@@ -25,6 +25,7 @@ from penstock.broker.produce_codec import (
     parse_produce,
 )
 from penstock.broker.produce_shape import ProduceShape, shape_of
+from penstock.broker.wire import UNREADABLE, MalformedFrame
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -125,7 +126,10 @@ class ProduceHandler:
             records = shape.match(connection.buffer, version, position, end)
             if records is not None and self._append_shaped(connection, shape, correlation_id, *records):
                 return
-        request = parse_produce(connection.buffer, version, position, end)
+        try:
+            request = parse_produce(connection.buffer, version, position, end)
+        except UNREADABLE as error:
+            raise MalformedFrame(f"produce v{version}: {error}") from error
         pending = PendingProduce()
         pending.stands_for = pending
         pending.parts = None
