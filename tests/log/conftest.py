@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from log_support import new_log
 
 from penstock.base.clock import ManualClock
 from penstock.log.log import Log
+from penstock.testing.log_tools import new_log
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from log_support import append, commit_all, copy_of, end_transaction, put, read_all, reload, shell, values_of
 
 from penstock.base.clock import ManualClock, SystemClock
 from penstock.base.settings import LogConfig
@@ -20,6 +19,17 @@ from penstock.log.log import Log
 from penstock.log.log_manager import LogManager, ManagerSettings
 from penstock.log.results import AbortedTransaction
 from penstock.protocol.codecs import Codec
+from penstock.testing.log_tools import (
+    append,
+    commit_all,
+    copy_of,
+    end_transaction,
+    put,
+    read_all,
+    reload,
+    shell,
+    values_of,
+)
 
 MakeLog = Callable[..., Log]
 MAP_BYTES = 128 * 1024 * 1024

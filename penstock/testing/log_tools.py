@@ -1,4 +1,4 @@
-"""Small tools for stories about the log."""
+"""Tools for stories about the log: a log in a folder, batches to put into it, a reader that behaves as a consumer."""
 
 from __future__ import annotations
 
