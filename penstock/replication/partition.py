@@ -491,7 +491,10 @@ class Partition:
         if fetch_offset >= upper:
             return 0
         region = self.log.read(fetch_offset, max(limit, 1), upper)
-        return region.length if isinstance(region, Region) else 0
+        if not isinstance(region, Region):
+            return 0
+        # A region ends with its segment: what lies behind it is more than the asker waits for.
+        return region.length if region.next_offset >= upper else max(region.length, limit)
 
     def _wake_fetches(self) -> None:
         for wait, (fetch_offset, bound) in list(self.fetch_waits.items()):
