@@ -26,7 +26,7 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     from penstock.protocol import messages
 
-    api = messages.api("add_partitions_to_txn")
+    api = messages.api("add_partitions_to_txn").load_all_versions()
     if ctx.api_version < FIRST_BROKER_VERSION:
         codes = await _add_for_client(broker, ctx, request)
         return api.Response(results_by_topic_v3_and_below=_results(api, codes))
@@ -97,6 +97,6 @@ def _results(api: Any, codes: dict[tuple[str, int], int]) -> list[Any]:
 def error_response(request: Any, code: int, message: str | None) -> Any:
     from penstock.protocol import messages
 
-    api = messages.api("add_partitions_to_txn")
+    api = messages.api("add_partitions_to_txn").load_all_versions()
     codes = dict.fromkeys(_partitions(request.v3_and_below_topics), code)
     return api.Response(error_code=code, results_by_topic_v3_and_below=_results(api, codes))

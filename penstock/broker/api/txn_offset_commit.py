@@ -80,9 +80,7 @@ async def _verify(broker: Broker, ctx: RequestContext, request: Any, producer: A
         return ErrorCode.NOT_COORDINATOR
     log: Any = replica.log
     ability = ClientAbility.of_txn_offset_commit(ctx.api_version)
-    guard = log.start_verification(
-        producer.producer_id, producer.producer_epoch, -1, ability.adds, broker.clock.now_ms()
-    )
+    guard = log.start_verification(producer.producer_id, producer.producer_epoch, -1, ability.adds)
     if guard is None:
         return ErrorCode.NONE
     if not ability.adds and not broker.settings["transaction.partition.verification.enable"]:
