@@ -52,9 +52,11 @@ class Session:
     @cached_property
     def client(self) -> SyncClient:
         """Our protocol client, for admin calls."""
+        from penstock.client.retry import RetryPolicy
         from penstock.client.sync import SyncClient
 
-        return SyncClient.from_properties(self.properties)
+        # A person waits: tell after a few seconds that nobody answers, not after a minute.
+        return SyncClient.from_properties(self.properties, retry=RetryPolicy(total_timeout_s=10.0))
 
     def close(self) -> None:
         if "client" in self.__dict__:

@@ -1,0 +1,113 @@
+"""Decoders of `consume --decode`: Avro and Protobuf values, plain or in the Confluent wire format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock.cli.errors import ExitCode, UserError, usage_error
+
+
+def value_decoder(kind: str, schema: str | None, registry: str | None) -> Callable[[bytes], Any]:
+    """From bytes to plain data. A value that does not decode is shown as it is, with the reason."""
+    if kind not in ("avro", "protobuf"):
+        raise usage_error(f"--decode {kind!r} is unknown", "there is avro and protobuf")
+    if schema is None and registry is None:
+        raise usage_error(
+            f"--decode {kind} needs a schema", "--schema FILE, or --registry URL for the Confluent format"
+        )
+    if schema is not None and not Path(schema).is_file():
+        raise UserError(f"there is no file {schema}", code=ExitCode.NOT_FOUND)
+    try:
+        if kind == "avro":
+            decode = _avro(schema, registry)
+        else:
+            decode = _protobuf(schema, registry)
+    except ImportError as error:
+        raise UserError(
+            f"--decode {kind} needs {error.name}", "install it with: pip install 'penstock[spark]'"
+        ) from error
+
+    def safely(data: bytes) -> Any:
+        try:
+            return decode(data)
+        except Exception as error:  # one bad record does not end the reading; it is shown for what it is
+            return {
+                "undecodable": data.decode("utf-8", "backslashreplace"),
+                "reason": f"{type(error).__name__}: {error}",
+            }
+
+    return safely
+
+
+def _avro(schema: str | None, registry: str | None) -> Callable[[bytes], Any]:
+    import io
+
+    import fastavro
+
+    fixed = fastavro.parse_schema(json.loads(Path(schema).read_text())) if schema else None
+    known: dict[int, Any] = {}
+
+    def decode(data: bytes) -> Any:
+        if fixed is not None and not (registry and data[:1] == b"\0"):
+            return fastavro.schemaless_reader(io.BytesIO(data), fixed)
+        schema_id = int.from_bytes(data[1:5], "big")
+        if schema_id not in known:
+            known[schema_id] = fastavro.parse_schema(json.loads(_registered(registry or "", schema_id)))
+        return fastavro.schemaless_reader(io.BytesIO(data[5:]), known[schema_id])
+
+    return decode
+
+
+def _registered(registry: str, schema_id: int) -> str:
+    import urllib.request
+
+    with urllib.request.urlopen(f"{registry.rstrip('/')}/schemas/ids/{schema_id}", timeout=10) as answer:
+        return str(json.load(answer)["schema"])
+
+
+def _protobuf(schema: str | None, registry: str | None) -> Callable[[bytes], Any]:
+    from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+
+    if schema is None or not schema.endswith((".desc", ".pb")):
+        raise usage_error(
+            "--decode protobuf needs --schema FILE.desc",
+            "make one with: protoc --descriptor_set_out=FILE.desc --include_imports FILE.proto",
+        )
+    files = descriptor_pb2.FileDescriptorSet.FromString(Path(schema).read_bytes())
+    pool = descriptor_pool.DescriptorPool()
+    for file in files.file:
+        pool.Add(file)
+    last = files.file[-1]
+    prefix = f"{last.package}." if last.package else ""
+    first_message = message_factory.GetMessageClass(pool.FindMessageTypeByName(prefix + last.message_type[0].name))
+
+    def decode(data: bytes) -> Any:
+        body = _without_wire_header(data) if registry else data
+        return json_format.MessageToDict(first_message.FromString(body), preserving_proto_field_name=True)
+
+    return decode
+
+
+def _without_wire_header(data: bytes) -> bytes:
+    """Confluent's format: a zero byte, the schema id, and the indexes of the message in its file."""
+    if data[:1] != b"\0":
+        return data
+    position = 5
+    count, position = _zigzag(data, position)
+    for _ in range(count):
+        _, position = _zigzag(data, position)
+    return data[position:]
+
+
+def _zigzag(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7

@@ -1,0 +1,251 @@
+"""`penstock topic export | import | copy`: a topic's records in JSONL or Parquet files, exactly, with progress, resumable.
+
+A JSONL line is what `consume --json` prints. Keys, values, headers, timestamps and nulls come back as they were; offsets
+do not (the target gives its own). Export writes to `FILE.part` and renames at the end, so a complete file has its name
+only when it is complete; `--resume` goes on where a broken export stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli import admin
+from penstock.cli.consume import Ends, Reader
+from penstock.cli.errors import ExitCode, UserError, usage_error
+from penstock.cli.produce import Record, Writer, record_from_object
+from penstock.cli.record_format import as_object
+from penstock.cli.typed import command
+
+if TYPE_CHECKING:
+    from penstock.cli.session import Session
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="Ends with .jsonl or .parquet.", show_default=False)]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with a transfer that was broken off.")]
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "export")(export)
+    command(app, "import")(import_)
+    command(app, "copy")(copy)
+
+
+def _kind(path: Path) -> str:
+    if path.suffix in (".jsonl", ".ndjson"):
+        return "jsonl"
+    if path.suffix == ".parquet":
+        return "parquet"
+    raise usage_error(f"{path} is neither .jsonl nor .parquet", "the ending of the file chooses the format")
+
+
+def export(session: Session, topic: Topic, file: File, resume: Resume = False) -> None:
+    """Write all records of a topic, up to what is the end now, to a JSONL or Parquet file."""
+    kind = _kind(file)
+    part = file.with_name(file.name + ".part")
+    if resume and kind == "parquet":
+        raise usage_error("--resume works with .jsonl only", "a Parquet file is written as a whole")
+    if resume and file.exists():
+        raise UserError(f"{file} is complete already", "leave out --resume to write it again")
+    done = _exported(part) if resume else {}
+    reader = Reader(session, [topic], None, True, None)
+    starts = [f"{partition}:{offset}" for partition, offset in done.items()]
+    reader.start(True, None, None)
+    if starts:
+        reader.start(False, None, starts + _untouched(session, topic, done))
+    ends = Ends(offsets=reader.end_offsets())
+    total = sum((ends.offsets or {}).values())
+    try:
+        with reader, session.output.progress(f"exporting {topic}", total) as progress:
+            rows = _rows(reader, ends, progress)
+            count = _write_jsonl(part, rows, append=bool(done)) if kind == "jsonl" else _write_parquet(part, rows)
+    except OSError as error:
+        hint = (
+            f"what was written so far is in {part}; make room and add --resume"
+            if kind == "jsonl"
+            else "make room first"
+        )
+        raise UserError(f"cannot write {part}: {error.strerror}", hint, ExitCode.INCOMPLETE) from error
+    part.replace(file)
+    session.output.result(
+        {"topic": topic, "file": str(file), "records": count}, f"{count} records of {topic} in {file}"
+    )
+
+
+def _untouched(session: Session, topic: str, done: dict[int, int]) -> list[str]:
+    keys = [(topic, index) for index in admin.topic(session, topic).partitions if index not in done]
+    starts = admin.list_offsets(session, dict.fromkeys(keys, admin.EARLIEST))
+    return [f"{index}:{offset}" for (_, index), (offset, _) in starts.items()]
+
+
+def _exported(part: Path) -> dict[int, int]:
+    """{partition: next offset} of a broken export; a half line at its end is cut off."""
+    if not part.exists():
+        return {}
+    done: dict[int, int] = {}
+    good = 0
+    with part.open("rb") as stream:
+        for line in stream:
+            if not line.endswith(b"\n"):
+                break
+            row = json.loads(line)
+            done[row["partition"]] = row["offset"] + 1
+            good += len(line)
+    os.truncate(part, good)
+    return done
+
+
+def _rows(reader: Reader, ends: Ends, progress: Any) -> Iterator[list[dict[str, Any]]]:
+    for batch in reader.batches(ends):
+        yield [as_object(message) for message in batch]
+        progress.advance(len(batch))
+
+
+def _write_jsonl(part: Path, batches: Iterator[list[dict[str, Any]]], append: bool) -> int:
+    count = 0
+    with part.open("ab" if append else "wb") as stream:
+        for batch in batches:
+            lines = [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in batch]
+            stream.write(("\n".join(lines) + "\n").encode())
+            count += len(batch)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return count
+
+
+def _parquet() -> tuple[Any, Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise UserError("Parquet files need pyarrow", "install it with: pip install 'penstock[spark]'") from error
+    header = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
+    schema = pyarrow.schema(
+        [
+            ("partition", pyarrow.int32()),
+            ("offset", pyarrow.int64()),
+            ("timestamp", pyarrow.int64()),
+            ("key", pyarrow.binary()),
+            ("value", pyarrow.binary()),
+            ("headers", pyarrow.list_(header)),
+        ]
+    )
+    return pyarrow, pyarrow.parquet, schema
+
+
+def _write_parquet(part: Path, batches: Iterator[list[dict[str, Any]]]) -> int:
+    pyarrow, parquet, schema = _parquet()
+    count = 0
+    with parquet.ParquetWriter(part, schema) as writer:
+        for batch in batches:
+            rows = []
+            for row in batch:
+                key, value, headers, _, timestamp = record_from_object(row, "record")
+                pairs = None if headers is None else [{"key": k, "value": v} for k, v in headers]
+                rows.append({"partition": row["partition"], "offset": row["offset"], "timestamp": timestamp, "key": key,
+                             "value": value, "headers": pairs})  # fmt: skip
+            writer.write_table(pyarrow.Table.from_pylist(rows, schema))
+            count += len(rows)
+    return count
+
+
+def import_(
+    session: Session,
+    topic: Topic,
+    file: File,
+    keep_partitions: Annotated[
+        bool, typer.Option("--keep-partitions", help="Write each record to the partition it had.")
+    ] = False,
+    resume: Resume = False,
+) -> None:
+    """Write the records of a JSONL or Parquet file into a topic."""
+    if not file.is_file():
+        raise UserError(f"there is no file {file}", code=ExitCode.NOT_FOUND)
+    kind = _kind(file)
+    journal = file.with_name(f"{file.name}.{topic}.imported")
+    skip = int(journal.read_text()) if resume and journal.exists() else 0
+    source = _read_jsonl(file, keep_partitions) if kind == "jsonl" else _read_parquet(file, keep_partitions)
+    writer = Writer(session, topic, "none", "all", False)
+    written = skip
+    with session.output.progress(f"importing into {topic}") as progress:
+        for chunk in _chunks(source, 100_000):
+            if skip >= len(chunk):
+                skip -= len(chunk)
+                continue
+            todo, skip = chunk[skip:], 0
+            written += writer.write(todo)
+            journal.write_text(str(written))
+            progress.advance(len(todo))
+    journal.unlink(missing_ok=True)
+    session.output.result(
+        {"topic": topic, "file": str(file), "records": written}, f"{written} records of {file} in {topic}"
+    )
+
+
+def _chunks(records: Iterator[Record], size: int) -> Iterator[list[Record]]:
+    chunk: list[Record] = []
+    for record in records:
+        chunk.append(record)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _read_jsonl(file: Path, keep_partitions: bool) -> Iterator[Record]:
+    with file.open("rb") as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise usage_error(
+                    f"{file}, line {number} is not JSON: {error}", "export writes one object per line"
+                ) from None
+            partition = row.get("partition", -1) if keep_partitions else -1
+            yield record_from_object(row, f"{file}, line {number}", None, partition)
+
+
+def _read_parquet(file: Path, keep_partitions: bool) -> Iterator[Record]:
+    _, parquet, schema = _parquet()
+    source = parquet.ParquetFile(file)
+    missing = {"key", "value", "timestamp", "headers"} - set(source.schema_arrow.names)
+    if missing:
+        raise UserError(f"{file} has no column {min(missing)}", f"`topic export` writes {', '.join(schema.names)}")
+    for batch in source.iter_batches():
+        for row in batch.to_pylist():
+            headers = None if row["headers"] is None else [(h["key"], h["value"]) for h in row["headers"]]
+            partition = row["partition"] if keep_partitions else -1
+            yield row["key"], row["value"], headers, partition, row["timestamp"]
+
+
+def copy(
+    session: Session,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", show_default=False)],
+    target: Annotated[str, typer.Argument(metavar="TARGET", show_default=False)],
+    to_profile: Annotated[str | None, typer.Option("--to-profile", help="The target is in this cluster.")] = None,
+    to_bootstrap: Annotated[
+        str | None, typer.Option("--to", metavar="HOST:PORT", help="The target is in the cluster there.")
+    ] = None,
+) -> None:
+    """Copy all records of a topic into another one, also of another cluster."""
+    from penstock.cli.session import Session as OtherSession
+
+    other = OtherSession(to_bootstrap, to_profile, None) if to_bootstrap or to_profile else session
+    reader = Reader(session, [source], None, True, None)
+    reader.start(True, None, None)
+    ends = Ends(offsets=reader.end_offsets())
+    writer = Writer(other, target, "none", "all", False)
+    copied = 0
+    with reader, session.output.progress(f"copying {source}", sum((ends.offsets or {}).values())) as progress:
+        for batch in reader.batches(ends):
+            copied += writer.write((m.key(), m.value(), m.headers(), -1, m.timestamp()[1]) for m in batch)
+            progress.advance(len(batch))
+    session.output.result(
+        {"source": source, "target": target, "records": copied}, f"{copied} records of {source} in {target}"
+    )
