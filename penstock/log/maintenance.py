@@ -103,6 +103,8 @@ def roll(log: Log, new_base_offset: int) -> None:
 def truncate_to(log: Log, offset: int) -> bool:
     log.write_staged()
     if offset >= log.log_end_offset:
+        # An epoch without records may begin at the end: it is what a follower must forget to agree with its leader.
+        log.epochs.truncate_from_end(offset)
         return False
     if offset < log.segments[0].base_offset:
         truncate_fully_and_start_at(log, offset)

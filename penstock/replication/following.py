@@ -89,7 +89,8 @@ def _append(partition: Partition, leader_epoch: int, answer: FetchAnswer) -> Out
         try:
             log.append_as_follower(records)
         except InvalidBatch:
-            # Damaged on its way or on the leader's disk. Nothing of it may stay; a good copy is asked for.
+            # Damaged on its way or on the leader's disk. What came before it is good; the rest is asked for again.
+            log.write_staged()
             return Outcome.BACK_OFF
         log.write_staged()
     high_watermark = min(answer.high_watermark, log.log_end_offset)
