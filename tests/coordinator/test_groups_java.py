@@ -1,4 +1,4 @@
-"""Kafka's own Java tools against our groups: console consumer, consumer-groups, and the formatters that read our topic."""
+"""Kafka's own Java tools against our groups: console consumer, consumer-groups, formatters of the internal topic."""
 
 from __future__ import annotations
 
