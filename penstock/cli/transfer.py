@@ -1,7 +1,7 @@
-"""`penstock topic export | import | copy`: a topic's records in JSONL or Parquet files, exactly, with progress, resumable.
+"""`penstock topic export | import | copy`: records in JSONL or Parquet files, exactly, with progress, resumable.
 
-A JSONL line is what `consume --json` prints. Keys, values, headers, timestamps and nulls come back as they were; offsets
-do not (the target gives its own). Export writes to `FILE.part` and renames at the end, so a complete file has its name
+A JSONL line is what `consume --json` prints. Keys, values, headers, timestamps and nulls come back as they were;
+offsets do not (the target gives its own). Export writes to `FILE.part` and renames at the end, so a file has its name
 only when it is complete; `--resume` goes on where a broken export stopped.
 """
 

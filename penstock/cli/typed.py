@@ -33,6 +33,9 @@ Properties = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line instead of a table.")]
 
 
+_NAMES = {"Session": Session, "Output": Output}  # commands import these for the type checker only
+
+
 def new_app(help_text: str, **options: Any) -> typer.Typer:
     """A group of commands that shows its help when called bare."""
     return typer.Typer(
@@ -42,7 +45,9 @@ def new_app(help_text: str, **options: Any) -> typer.Typer:
 
 def _with_options(function: Callable[..., Any], shared: dict[str, Any], call: Callable[..., Any]) -> Callable[..., Any]:
     own = [
-        p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name not in ("session", "output")
+        p
+        for p in inspect.signature(function, locals=_NAMES, eval_str=True).parameters.values()
+        if p.name not in ("session", "output")
     ]
     added = [
         inspect.Parameter(
