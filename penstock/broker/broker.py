@@ -16,6 +16,7 @@ from penstock.base.clock import Clock, SystemClock
 from penstock.base.metrics import Metrics
 from penstock.broker.api.registry import REGISTRY
 from penstock.broker.background import Background
+from penstock.broker.coordinators import Coordinators
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.inter_broker import InterBroker
 from penstock.broker.listener import ConnectionLimits, Listener
@@ -71,6 +72,7 @@ class Broker:
         self.fetch_sessions: Any = None
         self.metrics_server: Any = None
         self.inter_broker = InterBroker(self)
+        self.coordinators = Coordinators(self)
         self.ready = False
         self._background: Background | None = None
         self._stopping: asyncio.Task[None] | None = None
@@ -98,6 +100,7 @@ class Broker:
             await self._abandon()
             raise
         self._accept()
+        self.coordinators.start_soon()
         self.ready = True
         logger.info("broker=%d serves %s", self.node_id, ", ".join(self.bound_listeners))
 
@@ -191,7 +194,6 @@ class Broker:
         self.image_holder.subscribe(self._image_changed)
         self.image_holder.subscribe(self.replicas.apply)
         self.replicas.start()
-        await self._start_coordinators()
         # The first image comes over our own inter-broker listener, so that must be open before we wait for it.
         await self.member.register(self._endpoints(), self._accept)
         self._background = Background(self, self.loop)
@@ -214,11 +216,6 @@ class Broker:
             hosted=lambda: list(self.replicas.partitions.values()),
             on_failed=self._write_failed,
         )
-
-    async def _start_coordinators(self) -> None:
-        from penstock.broker import coordinators
-
-        await coordinators.start(self)
 
     async def _start_metrics(self) -> None:
         address = self.settings["penstock.metrics.listener"]
@@ -275,9 +272,7 @@ class Broker:
             self._background.stop()
         await self.member.controlled_shutdown()
         await self._drain()
-        from penstock.broker import coordinators
-
-        await coordinators.stop(self)
+        await self.coordinators.stop()
         await self.replicas.stop()
         await self._close_connections()
         if self.metrics_server is not None:

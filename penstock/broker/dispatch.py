@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.spec import ApiSpec, RequestContext, RequestRefused, default_error_response
 from penstock.broker.connection import Connection, Slot
+from penstock.broker.coordinators import NEED_COORDINATORS
 from penstock.broker.memory import RequestMemory
 from penstock.broker.outbox import FileRegion
 from penstock.broker.stats import ApiStats
@@ -230,6 +231,8 @@ class Dispatcher:
 
     async def _handle(self, route: Route, context: RequestContext, request: Any) -> Any:
         try:
+            if context.api_key in NEED_COORDINATORS and not self.broker.coordinators.ready:
+                await self.broker.coordinators.ensure()
             return await route.handle(self.broker, context, request)
         except RequestRefused as refused:
             code, message = refused.code, refused.message

@@ -25,11 +25,17 @@ class ImageHolder:
         self.broker_epoch = -1
         """Epoch of this broker's current registration; pushes that mean another one are refused."""
         self._publishers: list[Publisher] = []
+        self._told_late: list[asyncio.Future[None]] = []
         self._applying = asyncio.Lock()
         self._changed: asyncio.Future[None] | None = None
 
     def subscribe(self, publisher: Publisher) -> None:
+        """Who comes late is told everything that is there at once, and from then on what changes."""
         self._publishers.append(publisher)
+        if self.image.version >= 0:
+            waiting = publisher(delta_between(MetadataImage(), self.image), self.image)
+            if waiting is not None:
+                self._told_late.append(asyncio.ensure_future(waiting))
 
     async def receive(self, push: ImagePush) -> ImagePushAnswer:
         """Apply a full image or a delta, or say why not and where this broker stands."""

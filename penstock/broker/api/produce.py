@@ -374,6 +374,7 @@ class ProduceHandler:
         try:
             guards: dict[tuple[str, int], Any] = {}
             if request.transactional_id is not None:
+                await self.broker.coordinators.ensure()
                 from penstock.broker.transactional_produce import verify
 
                 guards = await verify(self.broker, request.transactional_id, pending.version, [
