@@ -56,7 +56,8 @@ class InterBroker:
                 raise ConnectionError("this broker is no longer the controller") from error
         try:
             connection = await self.connect(broker.image.controller_id)
-            return await connection.request("alter_partition", request)
+            # Not advertised (ApiVersions lists what clients may use): brokers know that they speak it.
+            return await connection.request("alter_partition", request, version=3)
         except ClientError as error:
             raise ConnectionError(str(error)) from error
 
