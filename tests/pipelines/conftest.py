@@ -43,7 +43,7 @@ def new_topic(broker: BrokerProcess) -> Callable[..., str]:
     """Makes a topic of a fresh name."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
 
     def make(partitions: int = 2, label: str = "t", name: str | None = None) -> str:
         chosen = name or f"{label}-{uuid.uuid4().hex[:8]}"
@@ -59,7 +59,7 @@ def produce(broker: BrokerProcess) -> Callable[..., None]:
     from confluent_kafka import Producer
 
     def write(topic: str, values: Sequence[Any], partition: int | None = None, **settings: Any) -> None:
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5, **settings})
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "log_level": 0, **settings})
         failures: list[Any] = []
         for entry in values:
             key, value = entry if isinstance(entry, tuple) else (None, entry)
