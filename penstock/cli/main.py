@@ -48,6 +48,11 @@ def build() -> Any:
     import typer
     from typer.core import TyperGroup
 
+    if "_PENSTOCK_COMPLETE" in os.environ:
+        from typer.completion import completion_init
+
+        completion_init()
+
     class LazyGroup(TyperGroup):
         def list_commands(self, ctx: Any) -> list[str]:
             return list(COMMANDS)

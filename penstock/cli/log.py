@@ -1,0 +1,61 @@
+"""`penstock log`: what lies in segment files, indexes and snapshots on this machine's disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.errors import ExitCode, UserError
+from penstock.cli.typed import local_command, new_app
+
+if TYPE_CHECKING:
+    from penstock.cli.output import Output
+
+app = new_app("Look into and verify segment files on disk.")
+
+Target = Annotated[
+    Path, typer.Argument(metavar="PATH", help="A file, a partition's folder or a log directory.", show_default=False)
+]
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists():
+        raise UserError(f"there is no file or folder {path}", code=ExitCode.NOT_FOUND)
+    return path
+
+
+@local_command(app)
+def dump(
+    output: Output,
+    path: Target,
+    records: Annotated[bool, typer.Option("--records", "-r", help="Open the batches.")] = False,
+) -> None:
+    """Print segments, indexes, snapshots and checkpoints."""
+    from penstock.log.dump import dump as rows_of
+
+    for row in rows_of(_existing(path), records=records):
+        if output.as_json:
+            output.record(row)
+        else:
+            output.text(_line(row))
+
+
+def _line(row: dict[str, Any]) -> str:
+    nested = row.get("records")
+    shown = "  ".join(f"{key}={value}" for key, value in row.items() if key != "records" and value is not None)
+    if not nested:
+        return shown
+    return "\n".join([shown, *("  | " + "  ".join(f"{k}={v}" for k, v in record.items()) for record in nested)])
+
+
+@local_command(app)
+def verify(output: Output, path: Target) -> None:
+    """Check checksums, offsets and indexes; exit code 7 when something is wrong."""
+    from penstock.log.verify import verify as problems_of
+
+    problems = list(problems_of(_existing(path)))
+    output.rows(problems, ["file", "position", "problem"], empty="everything is in order")
+    if problems:
+        raise typer.Exit(ExitCode.UNHEALTHY)

@@ -1,0 +1,54 @@
+"""`penstock store migrate`: a single node's tree moves to ZooKeeper; the node goes on as a cluster's first broker."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.broker import Config, Set, parse_overrides
+from penstock.cli.errors import ExitCode, UserError, usage_error
+from penstock.cli.typed import local_command, new_app
+
+if TYPE_CHECKING:
+    from penstock.cli.output import Output
+
+app = new_app("The coordination store: move one node's tree to ZooKeeper.")
+
+
+@app.callback()
+def store() -> None:
+    """The coordination store: move one node's tree to ZooKeeper."""
+
+
+@local_command(app)
+def migrate(
+    output: Output,
+    to: Annotated[str, typer.Option("--to", help="Where to; there is `zookeeper`.")],
+    connect: Annotated[str, typer.Option("--connect", metavar="HOST:PORT[/CHROOT]", help="The ZooKeeper ensemble.")],
+    config: Config = None,
+    set_: Set = None,
+    keep_source: Annotated[bool, typer.Option("--keep-source", help="Leave the old store in place.")] = False,
+) -> None:
+    """Copy topics, ids, settings, producer ids and the cluster id. The broker must be stopped; its data stays."""
+    from penstock.base.settings import Settings, SettingsError
+    from penstock.store.migrate import MigrationRefused, migrate_to_zookeeper
+
+    if to != "zookeeper":
+        raise usage_error(f"--to {to!r} is unknown", "there is zookeeper")
+    try:
+        embedded = Settings.load(config, parse_overrides(set_))
+        target = Settings.load(config, {**parse_overrides(set_), "zookeeper.connect": connect})
+    except SettingsError as error:
+        raise UserError(str(error), code=ExitCode.USAGE) from error
+    path = Path(embedded["penstock.store.path"] or Path(embedded.log_dirs[0]) / "penstock.db")
+    try:
+        moved = asyncio.run(migrate_to_zookeeper(path, target, keep_source=keep_source))
+    except MigrationRefused as error:
+        raise UserError(str(error), code=ExitCode.REFUSED) from error
+    output.result(
+        {"nodes": moved.nodes, "topics": moved.topics, "left_behind": str(moved.left_behind)},
+        f"{moved.topics} topics moved; start the broker with --set zookeeper.connect={connect}",
+    )
