@@ -78,6 +78,8 @@ class ClusterMember:
         self._endpoints: Mapping[str, Endpoint] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._leaving = False
+        self._failed_replicas: set[TopicPartition] = set()
+        self._told_controller_epoch = -1
 
     @property
     def image(self) -> MetadataImage:
@@ -97,6 +99,7 @@ class ClusterMember:
             self.node_id = await self._new_node_id()
         self.images = ImageHolder(self.cluster_id)
         self.images.subscribe(self._apply_dynamic_settings)
+        self.images.subscribe(self._remind_of_failures)
         self.topics = TopicAdmin(self.store, self.images, self.settings)
         self.configs = ConfigAdmin(self.store, self.images)
         self.producer_ids = ProducerIds(self.store, self.node_id)
@@ -185,8 +188,23 @@ class ClusterMember:
 
     async def report_failed_replicas(self, partitions: list[TopicPartition]) -> None:
         """A log directory failed: tell the controller which replicas went off line with it."""
+        self._failed_replicas.update(partitions)
         data = znodes.encode_log_dir_event(self.node_id, partitions)
         await self.store.create(f"{znodes.LOG_DIR_EVENTS}/log_dir_event_", data, sequential=True)
+
+    def _remind_of_failures(self, delta: ImageDelta, image: MetadataImage) -> None:
+        """A new controller learns from the tree who leads, but not whose disks are broken: tell it again."""
+        if image.controller_epoch != self._told_controller_epoch:
+            self._told_controller_epoch = image.controller_epoch
+            if self._failed_replicas:
+                self._spawn(self._report_again())
+
+    async def _report_again(self) -> None:
+        try:
+            await self.report_failed_replicas(sorted(self._failed_replicas))
+        except StoreError as error:
+            logger.warning("broken log directories are not reported yet: %s", error)
+            self._told_controller_epoch = -1  # the next image tries again
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.EXPIRED and not self._leaving:

@@ -292,6 +292,20 @@ def test_failed_log_directories_are_told_to_the_controller(new_session: NewSessi
     asyncio.run(story())
 
 
+def test_a_new_controller_is_told_again_about_failed_log_directories(new_session: NewSession) -> None:
+    async def story() -> None:
+        async with cluster(new_session, 3) as (_, members):
+            await create(members[0], "t", 1, 3)
+            await members[1].report_failed_replicas([("t", 0)])
+            await agree(members, lambda m: m.image.topics["t"].partitions[0].offline == (2,))
+            await members[0].store.delete(znodes.CONTROLLER)
+            await agree(members, lambda m: m.image.controller_epoch >= 2)
+            await agree(members, lambda m: m.image.topics["t"].partitions[0].offline == (2,))
+            assert members[0].image.topics["t"].partitions[0].leader in (1, 3)
+
+    asyncio.run(story())
+
+
 def test_old_tools_ask_through_the_tree(new_session: NewSession) -> None:
     async def story() -> None:
         async with cluster(new_session, 2) as (_, members):
