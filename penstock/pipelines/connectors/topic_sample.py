@@ -1,0 +1,67 @@
+"""The first records of some topics, read without Spark: to infer a schema, to show a topic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from penstock.client.errors import KafkaError
+from penstock.client.records import LATEST
+from penstock.client.sync import SyncClient
+from penstock.protocol.batch import iterate_batches, read_records
+from penstock.protocol.records import Record
+
+_MAX_RECORDS: Final = 1000
+_MAX_SECONDS: Final = 30.0
+
+
+def first_values(client: SyncClient, topics: Iterable[str], *, start: int) -> list[bytes]:
+    """Up to a thousand values from the topics' beginning."""
+    values: list[bytes] = []
+    for topic in topics:
+        found = records_of(client, topic, start=start, limit=_MAX_RECORDS - len(values))
+        values += [record.value for _, record in found if record.value is not None]
+    return values
+
+
+def records_of(
+    client: SyncClient, topic: str, *, start: int, limit: int, tail: int | None = None
+) -> Iterator[tuple[int, Record]]:
+    """(partition, record) of committed records, partition by partition; `tail`: only so many offsets at the end."""
+    view = client.metadata([topic])
+    found = view.topics.get(topic)
+    if found is None or found.error_code:
+        raise KafkaError(found.error_code if found is not None else 3, f"topic {topic!r}")
+    keys = [(topic, index) for index in sorted(found.partitions)]
+    begins = client.list_offsets(dict.fromkeys(keys, start), read_committed=True)
+    ends = client.list_offsets(dict.fromkeys(keys, LATEST), read_committed=True)
+    taken = 0
+    for key in keys:
+        position, end = begins[key].offset, ends[key].offset
+        if tail is not None:
+            position = max(position, end - tail)
+        deadline = time.monotonic() + _MAX_SECONDS
+        while 0 <= position < end and time.monotonic() < deadline:
+            fetched = client.fetch({key: position}, read_committed=True, max_wait_ms=100)[key]
+            if fetched.error_code:
+                raise KafkaError(fetched.error_code, f"read {topic}-{key[1]}")
+            before = position
+            aborted = sorted(fetched.aborted_transactions, key=lambda pair: pair[1])
+            open_aborted: set[int] = set()
+            for header in iterate_batches(fetched.records):
+                while aborted and aborted[0][1] <= header.last_offset:
+                    open_aborted.add(aborted.pop(0)[0])
+                if header.is_control:
+                    open_aborted.discard(header.producer_id)
+                elif not (header.is_transactional and header.producer_id in open_aborted):
+                    batch = fetched.records[header.position : header.position + header.size]
+                    for record in read_records(batch):
+                        if before <= record.offset < end:
+                            yield key[1], record
+                            taken += 1
+                            if taken >= limit:
+                                return
+                position = header.last_offset + 1
+            if position == before:
+                break

@@ -1,0 +1,1 @@
+"""Applied pipelines: where they are stored, who runs them, and how they do."""

@@ -1,0 +1,69 @@
+"""Records that cannot be used, in the shape in which they go to the dead-letter topic.
+
+Key and value stay as they were; headers named `penstock.dlq.*` are added to those of the record.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from penstock.pipelines.formats.base import Format
+
+PREFIX: Final = "penstock.dlq."
+REASON, STACK, PIPELINE, SOURCE = f"{PREFIX}reason", f"{PREFIX}stack", f"{PREFIX}pipeline", f"{PREFIX}source"
+TOPIC, PARTITION, OFFSET, TIMESTAMP = f"{PREFIX}topic", f"{PREFIX}partition", f"{PREFIX}offset", f"{PREFIX}timestamp"
+EXPECTATION: Final = f"{PREFIX}expectation"
+
+
+def dead_letters(bad: Any, fmt: Format, corrupt: str, pipeline: str, source: str) -> Any:
+    """Raw records that did not decode, as rows for the dead-letter topic."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    def explain(value: bytes | None, left: str | None) -> tuple[str, str]:
+        return fmt.explain(bytes(value or b""), left or "")
+
+    explained = F.udf(explain, "reason STRING, stack STRING").asNondeterministic()
+    named = bad.withColumn("_why", explained(F.col("value"), F.col(corrupt)))
+    added = [
+        _header(REASON, F.col("_why.reason")),
+        _header(STACK, F.col("_why.stack")),
+        _header(PIPELINE, F.lit(pipeline)),
+        _header(SOURCE, F.lit(source)),
+        _header(TOPIC, F.col("topic")),
+        _header(PARTITION, F.col("partition")),
+        _header(OFFSET, F.col("offset")),
+        _header(TIMESTAMP, F.unix_millis("timestamp")),
+    ]
+    headers = F.concat(F.coalesce(F.col("headers"), _none()), F.array(*added))
+    return named.select(F.col("key"), F.col("value"), headers.alias("headers"))
+
+
+def rejected(rows: Any, label: str, condition: str, pipeline: str, view: str) -> Any:
+    """Rows that do not meet an expectation: their columns as JSON, and where they came from as far as it is known."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    own = [name for name in rows.columns if not name.startswith("_")]
+    value = F.to_json(F.struct(*[F.col(f"`{name}`") for name in own]), {"ignoreNullFields": "false"}).cast("binary")
+    added = [
+        _header(REASON, F.lit(f"expectation {label!r} is not met: {condition}")),
+        _header(EXPECTATION, F.lit(label)),
+        _header(PIPELINE, F.lit(pipeline)),
+        _header(SOURCE, F.lit(view)),
+    ]
+    for name, column in ((TOPIC, "_topic"), (PARTITION, "_partition"), (OFFSET, "_offset")):
+        if column in rows.columns:
+            added.append(_header(name, F.col(column)))
+    key = F.col("_key").cast("binary") if "_key" in rows.columns else F.lit(None).cast("binary")
+    return rows.select(key.alias("key"), value.alias("value"), F.array(*added).alias("headers"))
+
+
+def _header(name: str, value: Any) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
+
+
+def _none() -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.array().cast("array<struct<key:string,value:binary>>")

@@ -1,0 +1,251 @@
+"""What a pipeline is: frozen data, checked before anything runs. YAML, SQL and Python all end here.
+
+Sources, views and sinks have names; a view or sink reads what is declared above it. What a connector, an operator or a
+format wants to know is checked against its own options, so that a typing error is found here, with its place.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from penstock.pipelines.durations import Duration
+
+Path = tuple[str | int, ...]
+
+
+class SpecError(Exception):
+    """A pipeline that cannot be: where, and what to do about it, in one line."""
+
+    def __init__(self, message: str, path: Path = (), place: str = "") -> None:
+        super().__init__(f"{place}: {message}" if place else message)
+        self.message = message
+        self.path = path
+        self.place = place
+
+
+class Frozen(BaseModel):
+    """Base of everything declared: unknown keys are errors, nothing changes afterwards."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+def _identifier(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_]\w{0,99}", name):
+        raise ValueError(f"{name!r} is no name for a table: use letters, digits and _")
+    return name
+
+
+def _pipeline_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][\w.\-]{0,79}", name):
+        raise ValueError(f"{name!r} is no name for a pipeline: use up to 80 letters, digits, '.', '_' and '-'")
+    return name
+
+
+TableName = Annotated[str, AfterValidator(_identifier)]
+PipelineName = Annotated[str, AfterValidator(_pipeline_name)]
+
+
+class Watermark(Frozen):
+    """How late rows may be: those older than the newest time seen minus `delay` may be left out of windows."""
+
+    column: str
+    delay: Duration = "10 seconds"
+
+
+class SourceSpec(Frozen):
+    connector: str = "topic"
+    options: dict[str, Any] = Field(default_factory=dict)
+    watermark: Watermark | None = None
+
+
+class ViewSpec(Frozen):
+    """Exactly one of: SQL over what is declared above, a Python function, or an operator."""
+
+    sql: str | None = None
+    python: str | None = None  # module:function
+    operator: str | None = None
+    from_: tuple[str, ...] = Field(default=(), alias="from")
+    options: dict[str, Any] = Field(default_factory=dict)
+    watermark: Watermark | None = None
+
+    @field_validator("from_", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> ViewSpec:
+        given = [name for name in ("sql", "python", "operator") if getattr(self, name) is not None]
+        if len(given) != 1:
+            what = f"{' and '.join(given)} are given" if given else "none is given"
+            raise ValueError(f"a view has exactly one of sql, python and operator; {what}")
+        if self.python is not None and not re.fullmatch(r"[\w.]+:\w+", self.python):
+            raise ValueError(f"python is {self.python!r}; write module:function")
+        if self.operator is not None and not self.from_:
+            raise ValueError("an operator needs from: the view or source that it reads")
+        return self
+
+
+class SinkSpec(Frozen):
+    from_: str = Field(alias="from")
+    connector: str = "topic"
+    options: dict[str, Any] = Field(default_factory=dict)
+    output_mode: Literal["append", "update", "complete"] = "append"
+
+
+class Expectation(Frozen):
+    """Rows of a view for which `condition` is not true are dropped, sent to the dead-letter topic, or stop all."""
+
+    view: str
+    condition: str
+    name: str | None = None
+    action: Literal["drop", "dead-letter", "fail"] = "drop"
+
+    @property
+    def label(self) -> str:
+        return self.name or self.condition
+
+
+class Trigger(Frozen):
+    """When a batch is made. One of: every `interval`, `available_now` (until caught up, then end), `real_time`."""
+
+    interval: Duration | None = None
+    available_now: bool = False
+    real_time: Duration | None = None
+
+    @model_validator(mode="after")
+    def _at_most_one(self) -> Trigger:
+        if sum((self.interval is not None, self.available_now, self.real_time is not None)) > 1:
+            raise ValueError("a trigger is one of interval, available-now and real-time")
+        return self
+
+
+class Settings(Frozen):
+    master: str | None = None  # where Spark runs; all cores of the runner's machine when absent
+    spark: dict[str, str] = Field(default_factory=dict)  # Spark's own spark.* settings
+    kafka: dict[str, str] = Field(default_factory=dict)  # client properties, on top of the command's
+    dead_letter_topic: str | None = None  # <pipeline>.dlq when absent
+    max_rows_per_trigger: int | None = Field(default=None, gt=0)
+    checkpoints: str | None = None  # a folder that every runner can write; the runner's state folder when absent
+
+
+class PipelineSpec(Frozen):
+    name: PipelineName
+    sources: dict[TableName, SourceSpec] = Field(min_length=1)
+    views: dict[TableName, ViewSpec] = Field(default_factory=dict)
+    sinks: dict[TableName, SinkSpec] = Field(min_length=1)
+    expectations: tuple[Expectation, ...] = ()
+    trigger: Trigger = Trigger(interval="1 second")
+    settings: Settings = Settings()
+    modules: dict[str, str] = Field(default_factory=dict)  # Python code that views name, stored with an applied spec
+
+    @property
+    def dead_letter_topic(self) -> str:
+        return self.settings.dead_letter_topic or f"{self.name}.dlq"
+
+    def to_data(self) -> dict[str, Any]:
+        """What `from_data` takes, without what is at its default. References to secrets stay references."""
+        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+def from_data(data: Any) -> PipelineSpec:
+    """A checked pipeline; SpecError carries the path of what is wrong."""
+    if not isinstance(data, Mapping):
+        raise SpecError("a pipeline is a mapping with name, sources and sinks")
+    shaped = _shaped(data)
+    spec = validated(PipelineSpec, shaped)
+    from penstock.pipelines.spec_check import check
+
+    check(spec)
+    return spec
+
+
+def _shaped(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Short forms made long: connector options stand beside the connector's name, `topic: x` means connector topic."""
+    shaped = dict(data)
+    for section, own in (
+        ("sources", {"connector", "watermark", "options"}),
+        ("sinks", {"from", "from_", "connector", "output_mode", "options"}),
+        ("views", {"sql", "python", "operator", "from", "from_", "watermark", "options"}),
+    ):
+        entries = data.get(section)
+        if isinstance(entries, Mapping):
+            shaped[section] = {name: _with_options(entry, section, own) for name, entry in entries.items()}
+    trigger = data.get("trigger")
+    if isinstance(trigger, str):
+        shaped["trigger"] = {"available_now": True} if trigger == "available-now" else _trigger(trigger)
+    elif isinstance(trigger, Mapping):
+        shaped["trigger"] = {str(key).replace("-", "_"): value for key, value in trigger.items()}
+    return shaped
+
+
+def _trigger(text: str) -> dict[str, Any]:
+    return {"real_time": "5 minutes"} if text == "real-time" else {"interval": text}
+
+
+def _with_options(entry: Any, section: str, own: set[str]) -> Any:
+    if not isinstance(entry, Mapping):
+        return {"sql": entry} if section == "views" and isinstance(entry, str) else entry
+    if section == "views" and "operator" not in entry:
+        return dict(entry)
+    made = {key: value for key, value in entry.items() if key in own}
+    made["options"] = {**entry.get("options", {}), **{key: value for key, value in entry.items() if key not in own}}
+    return made
+
+
+def validated(model: type[Any], data: Any, prefix: Path = ()) -> Any:
+    """Pydantic's first complaint as one SpecError, with the nearest known key for an unknown one."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        # An unknown key explains a missing one; say that first.
+        first = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+        path = (*prefix, *(part for part in first["loc"] if part != "[key]"))
+        raise SpecError(_sentence(first, model, path), path) from None
+
+
+def _sentence(problem: Mapping[str, Any], model: type[BaseModel], path: Path) -> str:
+    where = ".".join(str(part) for part in path)
+    if problem["type"] == "extra_forbidden":
+        known = known_keys(model, problem["loc"][:-1])
+        return unknown_key(str(path[-1]), ".".join(str(part) for part in path[:-1]), known)
+    if problem["type"] == "missing":
+        return f"{where} is missing"
+    reason = problem["msg"].removeprefix("Value error, ")
+    return f"{where}: {reason[:1].lower()}{reason[1:]}" if where else reason
+
+
+def unknown_key(key: str, where: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+    return f"unknown key {key!r}{f' in {where}' if where else ''}; {hint}"
+
+
+def known_keys(model: type[BaseModel], loc: Path) -> list[str]:
+    """The keys that a model knows at a place inside it."""
+    current: Any = model
+    for part in loc:
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            for name, field in current.model_fields.items():
+                if part in (name, field.alias):
+                    current = _model_in(field.annotation)
+                    break
+    if isinstance(current, type) and issubclass(current, BaseModel):
+        return [field.alias or name for name, field in current.model_fields.items()]
+    return []
+
+
+def _model_in(annotation: Any) -> Any:
+    """The model inside `Model | None`, `dict[str, Model]` or `tuple[Model, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in getattr(annotation, "__args__", ()):
+        found = _model_in(argument)
+        if found is not None:
+            return found
+    return None

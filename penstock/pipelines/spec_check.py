@@ -1,0 +1,55 @@
+"""Checks across a pipeline's parts: do connectors and operators know their options, do the names lead anywhere?
+
+All of it works without Spark: `penstock pipeline validate` is this.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from penstock.pipelines import connectors, operators
+from penstock.pipelines.spec import PipelineSpec, SpecError, validated
+
+
+def check(spec: PipelineSpec) -> None:
+    known: list[str] = []
+    for name, source in spec.sources.items():
+        kind = connectors.source(source.connector, ("sources", name, "connector"))
+        validated(kind.Options, source.options, ("sources", name))
+        known.append(name)
+    for name, view in spec.views.items():
+        if name in known:
+            raise SpecError(f"there are two tables named {name!r}", ("views", name))
+        for wanted in view.from_:
+            _must_be_known(wanted, known, ("views", name, "from"))
+        if view.operator is not None:
+            operator = operators.find(view.operator, ("views", name, "operator"))
+            options = validated(operator.Options, view.options, ("views", name))
+            known += operator.extra_views(name, options)
+        known.append(name)
+    for name, sink in spec.sinks.items():
+        _must_be_known(sink.from_, known, ("sinks", name, "from"))
+        sink_kind = connectors.sink(sink.connector, ("sinks", name, "connector"))
+        validated(sink_kind.Options, sink.options, ("sinks", name))
+    for index, expectation in enumerate(spec.expectations):
+        _must_be_known(expectation.view, known, ("expectations", index, "view"))
+    _check_real_time(spec)
+
+
+def _must_be_known(name: str, known: list[str], path: tuple[str | int, ...]) -> None:
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"declared above are {', '.join(known)}"
+    raise SpecError(f"{'.'.join(map(str, path))}: there is no view or source {name!r}; {hint}", path)
+
+
+def _check_real_time(spec: PipelineSpec) -> None:
+    """Spark's real-time mode runs on a few of its own sources and sinks; say so before it does, at length."""
+    if spec.trigger.real_time is None:
+        return
+    raise SpecError(
+        "trigger: Spark's real-time mode works with sources and sinks inside Spark's JVM only, which ours are not;"
+        " use an interval, for example 100 ms",
+        ("trigger",),
+    )
