@@ -1,0 +1,159 @@
+"""One run of chaos, from an empty cluster to the verdict."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from penstock.testing.chaos.checker import History, Verdict
+from penstock.testing.chaos.faults import Faults, faketime_environment
+from penstock.testing.chaos.hosts import Hosts
+from penstock.testing.chaos.workload import (
+    PARTITIONS,
+    TOPIC,
+    Client,
+    IdempotentProducer,
+    Reader,
+    TransactionalProducer,
+    read_everything,
+)
+
+HEAL_SECONDS = 120.0
+SETTINGS = {
+    "zookeeper.session.timeout.ms": "4000",
+    "replica.lag.time.max.ms": "5000",
+    "offsets.topic.replication.factor": "3",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "transaction.state.log.num.partitions": "3",
+    "log.segment.bytes": "1048576",
+    "log.index.size.max.bytes": "65536",
+    "auto.create.topics.enable": "false",
+    "unclean.leader.election.enable": "false",
+}
+
+
+@dataclass
+class Report:
+    verdict: Verdict
+    faults: dict[str, int]
+    skipped: list[str]
+    silence_seconds: float
+    transactions: tuple[int, int]
+    differences: list[str]
+    client_errors: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        return self.verdict.good and not self.differences and not self.client_errors
+
+    def lines(self) -> list[str]:
+        return [
+            *self.verdict.lines(),
+            "transactions: {} committed, {} aborted".format(*self.transactions),
+            f"replicas differ: {len(self.differences)}"
+            + (f", e.g. {self.differences[:3]}" if self.differences else ""),
+            f"faults: {', '.join(f'{n} × {name}' for name, n in sorted(self.faults.items()))}",
+            *(f"skipped {reason}" for reason in self.skipped),
+            *(f"client failed: {error}" for error in self.client_errors),
+            f"longest time without an acknowledgement: {self.silence_seconds:.1f} s",
+            "GOOD" if self.good else "BAD",
+        ]
+
+
+def run_chaos(
+    minutes: float, seed: int, folder: Path, sandboxed: bool, say: Callable[[str], None] | None = None
+) -> Report:
+    started = time.monotonic()
+
+    def tell(line: str) -> None:
+        text = f"{time.monotonic() - started:7.1f} {line}"
+        print(text, file=sys.stderr, flush=True) if say is None else say(text)
+
+    environment = faketime_environment(folder)
+    hosts = Hosts(folder, sandboxed, SETTINGS, environment)
+    try:
+        hosts.start()
+        tell(f"three brokers serve at {hosts.bootstrap}")
+        _create_topic(hosts)
+        history = History()
+        clients: list[Client] = [IdempotentProducer(n, hosts.bootstrap, history, 150, seed) for n in (1, 2, 3)]
+        transactions = TransactionalProducer(hosts.bootstrap, history, seed)
+        clients += [transactions, Reader(hosts.bootstrap, history)]
+        for client in clients:
+            client.start()
+        faults = Faults(hosts, seed, tell, folder / "clock-offset" if environment else None)
+        while time.monotonic() - started < minutes * 60:
+            faults.pause(1.0, 5.0)
+            faults.one()
+        tell("peace: everything is made whole")
+        hosts.heal()
+        _wait_until_in_sync(hosts, tell)
+        for client in clients:
+            client.stopping.set()
+        for client in clients:
+            client.join(200)
+        errors = [f"{client.name}: {client.error!r}" for client in clients if client.error is not None]
+        errors += [f"{client.name} does not end" for client in clients if client.is_alive()]
+        tell("the last look")
+        verdict = history.judge(read_everything(hosts.bootstrap, 120))
+        hosts.stop()
+        return Report(
+            verdict,
+            faults.count,
+            faults.skipped,
+            history.longest_silence_seconds(),
+            (transactions.committed, transactions.aborted),
+            _compare_replicas(hosts),
+            errors,
+        )
+    finally:
+        hosts.kill()
+
+
+def _create_topic(hosts: Hosts) -> None:
+    admin = AdminClient({"bootstrap.servers": hosts.bootstrap, "log_level": 0})
+    topic = NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": "2"})
+    admin.create_topics([topic])[TOPIC].result(30)
+
+
+def _wait_until_in_sync(hosts: Hosts, tell: Callable[[str], None]) -> None:
+    """All replicas of all partitions come back by themselves."""
+    admin = AdminClient({"bootstrap.servers": hosts.bootstrap, "log_level": 0})
+    deadline = time.monotonic() + HEAL_SECONDS
+    lagging: list[str] = ["unknown"]
+    while lagging:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not in sync {HEAL_SECONDS:g} s after everything was made whole: {lagging}")
+        time.sleep(0.5)
+        topics = admin.list_topics(timeout=30).topics
+        lagging = [
+            f"{name}-{partition.id}: leader {partition.leader}, in sync {partition.isrs}"
+            for name, topic in topics.items()
+            for partition in topic.partitions.values()
+            if len(partition.isrs) < 3 or partition.leader < 0
+        ]
+    tell(f"all replicas in sync {time.monotonic() - deadline + HEAL_SECONDS:.1f} s later")
+
+
+def _compare_replicas(hosts: Hosts) -> list[str]:
+    """After a clean stop the files of all replicas hold the same bytes."""
+    differences = []
+    for index in range(PARTITIONS):
+        logs = {
+            number: b"".join(p.read_bytes() for p in sorted((broker.data / f"{TOPIC}-{index}").glob("*.log")))
+            for number, broker in hosts.brokers.items()
+        }
+        reference = logs[1]
+        differences += [
+            f"{TOPIC}-{index}: {len(data)} bytes on broker {number}, {len(reference)} on broker 1"
+            for number, data in logs.items()
+            if data != reference
+        ]
+    return differences
