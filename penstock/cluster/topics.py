@@ -37,6 +37,7 @@ from penstock.store.subscriptions import wait_until_deleted
 USE_DEFAULT = -1
 NO_TOPIC_ID = uuid.UUID(int=0)
 MAX_PARTITIONS_PER_REQUEST = 10_000
+MAX_RACES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,16 +181,21 @@ class TopicAdmin:
         data = znodes.encode_config(configs)
         assignments = {index: ReplicaAssignment(r) for index, r in replicas.items()}
         create = Create(znodes.topic_path(name), znodes.encode_topic(topic_id, assignments))
-        stale = await self._store.exists(config_path)
-        config: Operation = Create(config_path, data) if stale is None else SetData(config_path, data)
-        try:
-            await self._store.multi([config, create])
-        except MultiFailed as failed:
-            if isinstance(failed.error, NodeExists):
-                marked = await self._store.exists(znodes.deletion_path(name)) is not None
-                why = "is marked for deletion." if marked else "already exists."
-                raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' {why}") from failed
-            raise
+        for _ in range(MAX_RACES):
+            # The mark is the last thing that a deletion removes: before that it might still take our config away.
+            if await self._store.exists(znodes.deletion_path(name)) is not None:
+                raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
+            stale = await self._store.exists(config_path)
+            config: Operation = Create(config_path, data) if stale is None else SetData(config_path, data)
+            try:
+                await self._store.multi([config, create])
+                return
+            except MultiFailed as failed:
+                if failed.index == 1 and isinstance(failed.error, NodeExists):
+                    raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from failed
+                if not isinstance(failed.error, NodeExists | NoNode):
+                    raise
+        raise Refusal(ErrorCode.REQUEST_TIMED_OUT, "Somebody else creates and deletes this topic; try again.")
 
     # --- growth ---
 
@@ -221,7 +227,7 @@ class TopicAdmin:
         image = self._images.image
         if wish.name not in image.topics:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        for _ in range(10):
+        for _ in range(MAX_RACES):
             record = await read_topic(self._store, wish.name)
             if record is None:
                 raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -125,5 +125,5 @@ class ControllerLife(RuleBasedStateMachine):
             assert p.leader >= 0 or not candidates, f"{where} has no leader although {candidates} could lead"
 
 
-ControllerLife.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+ControllerLife.TestCase.settings = settings(max_examples=100, stateful_step_count=35, deadline=None)
 TestControllerLife = ControllerLife.TestCase

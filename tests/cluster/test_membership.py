@@ -147,8 +147,9 @@ def test_deletion_waits_for_a_broker_that_is_down(new_session: NewSession) -> No
             assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
             members[1] = await join(wire, new_session(), 2)
             async with asyncio.timeout(30):
-                while await members[0].store.exists(znodes.topic_path("t")) is not None:
+                while await members[0].store.exists(znodes.deletion_path("t")) is not None:
                     await asyncio.sleep(0.01)
+            assert await members[0].store.exists(znodes.config_path(("topic", "t"))) is None
             await create(members[0], "t")
 
     asyncio.run(story())
