@@ -29,8 +29,8 @@ FREE_SHARE = 0.10
 
 @command(app)
 def doctor(session: Session) -> None:
-    """Check connectivity, addresses, replicas, skew, lag, disk, transactions and risky settings. Exit code 7: problems."""
-    rows = []
+    """Check addresses, replicas, skew, lag, disk, transactions and risky settings. Exit code 7: problems."""
+    rows: list[dict[str, Any]] = []
     for name, check in CHECKS.items():
         findings = list(check(session))
         for severity, what, hint in findings or [("ok", "in order", "")]:

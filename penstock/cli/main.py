@@ -49,7 +49,7 @@ def build() -> Any:
     from typer.core import TyperGroup
 
     if "_PENSTOCK_COMPLETE" in os.environ:
-        from typer.completion import completion_init
+        from typer._completion_classes import completion_init
 
         completion_init()
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import admin, transfer
+from penstock.cli import admin
 from penstock.cli.errors import ExitCode, UserError, usage_error
+from penstock.cli.transfer import register as register_transfers
 from penstock.cli.typed import command, new_app
 from penstock.protocol import messages
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
 
 app = new_app("List, describe, create, change, import, export and delete topics.")
-transfer.register(app)
+register_transfers(app)
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC…", show_default=False)]
