@@ -33,6 +33,7 @@ FRAMES_PER_WAKEUP = 256  # one connection's burst must not starve the others
 PARKED_LIMIT = 4096  # requests of one connection that wait for their acknowledgement
 GROW_AT_ONCE_BYTES = 4 * 1024 * 1024  # larger frames get memory only as their bytes arrive
 
+_NOTHING = memoryview(b"")
 _SIZE = Struct(">i").unpack_from
 
 
@@ -366,5 +367,7 @@ class Connection:
             self.on_close = None
         self.slots.clear()
         self.outbox.parts.clear()
+        self.view = _NOTHING  # whoever still holds this connection must not hold its memory
+        self.buffer = bytearray()
         self.listener.connection_closed(self)
         self.sock.close()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 EXIT_OK = 0
 EXIT_CANNOT_START = 1
 EXIT_STOPPED_AT_ONCE = 3
@@ -32,6 +33,22 @@ def run(settings: Settings, on_ready: Callable[[Any], None] | None = None) -> in
     """Serve until a signal comes; the exit code of the process."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(settings, on_ready))
+
+
+def keep_freed_memory() -> None:
+    """Tell glibc not to give every large buffer back to the kernel at once.
+
+    A batch of 100 KB is a buffer that comes and goes; without this a third of the time of such produces went into
+    clearing the pages that the kernel had just taken back.
+    """
+    try:
+        import ctypes
+
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, 32 * 1024 * 1024)
+        libc.mallopt(_M_TRIM_THRESHOLD, 64 * 1024 * 1024)
+    except (ImportError, OSError, AttributeError):
+        logger.debug("no glibc: its defaults stay")
 
 
 async def _serve(settings: Settings, on_ready: Callable[[Any], None] | None) -> int:
@@ -65,6 +82,7 @@ async def _serve(settings: Settings, on_ready: Callable[[Any], None] | None) -> 
             logger.debug("start failed", exc_info=True)
             print(f"penstock: cannot start: {error}", file=sys.stderr, flush=True)
             return EXIT_CANNOT_START
+        keep_freed_memory()
         # What exists now lives as long as the broker: collections need not look at it again.
         gc.collect()
         gc.freeze()

@@ -200,7 +200,7 @@ class Segment:
     def place(self, offset: int) -> tuple[int, int] | None:
         """(position, size) of the first batch whose last offset reaches `offset`; None if the segment ends before."""
         recent = self.recent_lasts
-        if recent and offset > recent[0]:
+        if recent and offset >= recent[0]:
             index = bisect_left(recent, offset)
             if index == len(recent):
                 return None

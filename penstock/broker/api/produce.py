@@ -63,7 +63,7 @@ class PendingProduce(Slot):
     acks: int
     timeout_ms: int
     results: Results
-    stands_for: Slot  # the slot in the connection's order: itself, or the shaped one that it replaces
+    stands_for: Slot | None  # the shaped one in the connection's order that it replaces; None: it stands there itself
 
 
 class ShapedProduce(Slot):
@@ -131,7 +131,7 @@ class ProduceHandler:
         except UNREADABLE as error:
             raise MalformedFrame(f"produce v{version}: {error}") from error
         pending = PendingProduce()
-        pending.stands_for = pending
+        pending.stands_for = None
         pending.parts = None
         pending.started = self.dispatcher.now
         pending.stats = self.api_stats
@@ -320,7 +320,7 @@ class ProduceHandler:
         if failed:
             self.api_stats.errors += 1
         if pending.acks == 0:
-            pending.stands_for.parts = ()
+            (pending.stands_for or pending).parts = ()
             if failed:
                 pending.connection.close()  # the only way to tell a client that expects no answer
             return
@@ -332,7 +332,7 @@ class ProduceHandler:
                     self.broker, pending.connection, [(n, self._topic_name(n, pending.version), i) for n, i in lost]
                 )
         answer = encode_produce(pending.version, pending.correlation_id, pending.results, 0, leaders)
-        pending.stands_for.parts = (answer,)
+        (pending.stands_for or pending).parts = (answer,)
 
     # The slow way: batches that must be opened, transactions that must be verified ----------------------------------
 
