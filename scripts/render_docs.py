@@ -5,9 +5,12 @@ A new page is one more entry in PAGES: its file and a function that returns its 
 
 from __future__ import annotations
 
+import ast
+import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import ModuleType
 
 from penstock.base.metrics import METRICS, PREFIX
 from penstock.base.settings.model import Effect, Scope, Setting
@@ -108,9 +111,74 @@ def render_metrics() -> str:
     return "\n".join([*lines, ""])
 
 
+def render_apis() -> str:
+    """docs/apis.md: what the broker speaks, from the registry that also feeds ApiVersions."""
+    from penstock.broker.api.registry import REGISTRY
+
+    lines = [
+        "# APIs\n",
+        "Rendered from the broker's registry by `make docs`; do not edit.\n",
+        "| Key | API | Versions | What it does |",
+        "|---|---|---|---|",
+    ]
+    inter_broker = []
+    for key, registered in sorted(REGISTRY.apis.items()):
+        spec = registered.spec
+        row = f"| {key} | {spec.name} | {spec.min_version}–{spec.max_version} | {_first_sentence(registered.module)} |"
+        (inter_broker if spec.inter_broker_only else lines).append(row)
+    lines += ["", "Between brokers only (taken on the inter-broker listener, never advertised):\n"]
+    lines += ["| Key | API | Versions | What it does |", "|---|---|---|---|", *inter_broker]
+    return "\n".join([*lines, ""])
+
+
+def _first_sentence(module: ModuleType) -> str:
+    """What the module says of itself, without the key and versions that stand in other columns."""
+    text = " ".join((module.__doc__ or "").strip().split("\n\n")[0].split())
+    text = re.sub(r"^(\d+ )?\w+( \(key \d+[^)]*\))?,? ?(v\d+(–\d+)?|versions? \d+(–\d+)?)?[^:.;]*[:.;] ?", "", text)
+    sentence = re.split(r"(?<=[a-z)])\. |; | · ", text)[0].rstrip(".")
+    return _cell(sentence[:1].upper() + sentence[1:])
+
+
+def render_map() -> str:
+    """docs/map.md: file → purpose, from the first line of every module."""
+    root = DOCS.parent
+    lines = [
+        "# Map\n",
+        "Rendered from the first lines of the modules by `make docs`; do not edit.",
+        "Rooms stand lowest first: a room imports only from rooms above it in this page.",
+    ]
+    for room in ROOMS:
+        for folder in [root / room, *sorted(path for path in (root / room).rglob("*") if path.is_dir())]:
+            files = sorted(folder.glob("*.py"))
+            rows = [(file.name, _first_line(file)) for file in files if file.name != "__init__.py"]
+            if not rows:
+                continue
+            lines += ["", f"## {folder.relative_to(root)}/", "", _first_line(folder / "__init__.py"), ""]
+            lines += [f"- `{name}` {purpose}" for name, purpose in rows]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join([*lines, ""]))
+
+
+ROOMS = (
+    "penstock/base", "penstock/protocol", "penstock/client", "penstock/log", "penstock/store", "penstock/cluster",
+    "penstock/replication", "penstock/coordinator", "penstock/broker", "penstock/pipelines", "pyspark_penstock",
+    "penstock/cli", "penstock/testing",
+)  # fmt: skip
+
+
+def _first_line(file: Path) -> str:
+    """The first paragraph's first sentence of a module's docstring."""
+    if not file.exists():
+        return ""
+    text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    paragraph = " ".join(text.split("\n\n")[0].split())
+    return re.split(r"(?<=[a-z)`])\. ", paragraph)[0].rstrip(".")
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "configuration.md": render_configuration,
     "metrics.md": render_metrics,
+    "apis.md": render_apis,
+    "map.md": render_map,
 }
 
 
