@@ -6,7 +6,7 @@ import errno
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -42,11 +42,11 @@ class LogFile:
     def fileno(self) -> int:
         return self.fd
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # bound early: modules may be gone at exit
         fd = self.fd
         if fd >= 0:
             self.fd = -1
-            os.close(fd)
+            close(fd)
 
 
 class OpenFiles:
