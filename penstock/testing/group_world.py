@@ -70,6 +70,13 @@ class MemoryLog:
             for listener in self._listeners:
                 listener(partition)
 
+    def lose_uncommitted(self) -> None:
+        """What a failover to another replica does to the end of the log."""
+        for partition, batches in self.batches.items():
+            end = self.committed.get(partition, 0)
+            self.batches[partition] = [batch for batch in batches if BatchHeader.parse(batch).next_offset <= end]
+            self.ends[partition] = end
+
     def committed_offset(self, partition: int) -> int:
         return self.committed.get(partition, 0)
 
@@ -167,9 +174,10 @@ class World:
         asyncio.run(load())
 
     def fail_over(self) -> None:
-        """Another term: everything in memory is lost, the log stays."""
+        """Another term: everything in memory is lost, of the log what was not committed."""
         self.runtime.resigned(0)
         self.settle()
+        self.log.lose_uncommitted()
         self.lead(self.runtime.leader_epoch(0) + 100)
 
     @property
