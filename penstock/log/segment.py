@@ -165,12 +165,14 @@ class Segment:
             self._first_timestamp = header.max_timestamp
         return self._first_timestamp
 
-    def forget_times(self) -> None:
-        """After a truncation: what the indexes still say is what counts."""
+    def _read_times_again(self) -> None:
+        """After a truncation: the time index knows only a part, the batches behind its last entry tell the rest."""
         self._first_timestamp = None
-        self.max_timestamp = UNKNOWN_ROLL_TIME
         self.roll_after_timestamp = UNKNOWN_ROLL_TIME
-        self.largest_timestamp()
+        self.max_timestamp, self.max_timestamp_offset = self.time_index.last_entry()
+        for header in self.headers(self.offset_index.lookup(self.max_timestamp_offset)):
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
 
     # -- appends (called by the log for staged batches)
 
@@ -269,7 +271,7 @@ class Segment:
             self.size = self.end_position = position
         self.bytes_since_index = 0
         self.forget_recent()
-        self.forget_times()
+        self._read_times_again()
         return removed
 
     def forget_recent(self) -> None:
