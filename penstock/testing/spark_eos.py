@@ -1,0 +1,286 @@
+"""The exactly-once proof: rows go topic → Spark → topic while driver, executors and broker are killed with -9.
+
+    python -m penstock.testing.spark_eos --rows 2000000 --kills 30 --seed 7
+
+In the end every input must be in the read_committed output once, and no transaction may be left open. The count, the
+seed and the log of kills are printed; the exit code says whether it held. With --kafka the same runs against Apache
+Kafka (no two-phase commit there, so with a repeatable pipeline, and the broker is left alone).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from penstock.testing import peers
+from penstock.testing.broker_process import BrokerProcess
+
+SOURCE, TARGET = "eos-in", "eos-out"
+PARTITIONS = 4
+
+
+@dataclass
+class Outcome:
+    rows: int
+    seed: int
+    kills: list[str] = field(default_factory=list)
+    driver_starts: int = 0
+    found: int = 0
+    missing: int = 0
+    repeated: int = 0
+    open_transactions: int = 0
+    seconds: float = 0.0
+
+    @property
+    def holds(self) -> bool:
+        return self.found == self.rows and not (self.missing or self.repeated or self.open_transactions)
+
+
+class Proof:
+    """One run. `kinds` are what may be killed: driver, executor, broker."""
+
+    def __init__(
+        self, *, rows: int, kills: int, seed: int, folder: Path, kinds: tuple[str, ...], master: str = "local[2,8]"
+    ) -> None:
+        self.rows, self.kills, self.kinds, self.master = rows, kills, kinds, master
+        self.folder = folder
+        self.outcome = Outcome(rows, seed)
+        self._random = random.Random(seed)
+        self._rows_per_batch = max(200, rows // (max(1, kills) * 4))
+        self._driver: subprocess.Popen[bytes] | None = None
+        self._started = time.monotonic()
+
+    def run(self, broker: BrokerProcess | None, bootstrap: str, deadline_s: float = 3600.0) -> Outcome:
+        create_topics(bootstrap, {SOURCE: PARTITIONS, TARGET: PARTITIONS})
+        fill(bootstrap, SOURCE, self.rows)
+        pipeline = "random" if broker is not None else "repeatable"
+        with (self.folder / "driver.log").open("ab") as log:
+            try:
+                self._kill_and_restart(broker, bootstrap, pipeline, log, time.monotonic() + deadline_s)
+            finally:
+                self._end_driver()
+        self._check(bootstrap)
+        self.outcome.seconds = round(time.monotonic() - self._started, 1)
+        return self.outcome
+
+    # --- the killing ---
+
+    def _kill_and_restart(
+        self, broker: BrokerProcess | None, bootstrap: str, pipeline: str, log: IO[bytes], deadline: float
+    ) -> None:
+        next_kill = self._next_kill()
+        while True:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the proof did not end in time; see {self.folder}")
+            if self._driver is None:
+                self._driver = self._start_driver(bootstrap, pipeline, log)
+                next_kill = self._next_kill()
+            status = self._driver.poll()
+            if status == 0:
+                return
+            if status is not None:
+                self._driver = None  # died of a kill, or failed because of one: Spark's checkpoint takes over
+                continue
+            if not self._is_working():
+                next_kill = max(next_kill, time.monotonic() + self._random.uniform(0.2, 3.0))
+            elif len(self.outcome.kills) < self.kills and time.monotonic() >= next_kill:
+                self._kill(self._random.choice(self.kinds), broker)
+                next_kill = self._next_kill()
+            time.sleep(0.05)
+
+    def _next_kill(self) -> float:
+        return time.monotonic() + self._random.uniform(0.5, 6.0)
+
+    def _start_driver(self, bootstrap: str, pipeline: str, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        self.outcome.driver_starts += 1
+        if self.outcome.driver_starts > self.kills * 3 + 5:
+            raise RuntimeError(f"the driver fails by itself; see {self.folder / 'driver.log'}")
+        arguments = [bootstrap, SOURCE, TARGET, str(self.folder / "checkpoint"), str(self._rows_per_batch), self.master]
+        return subprocess.Popen(
+            [sys.executable, "-m", "penstock.testing.spark_eos_driver", *arguments, pipeline],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+    def _is_working(self) -> bool:
+        """Python workers exist only while batches run: before that a kill would only hit Spark's start."""
+        return bool(self._executors())
+
+    def _executors(self) -> list[int]:
+        assert self._driver is not None
+        return list(processes_of_session(self._driver.pid, ("pyspark.daemon", "CoarseGrainedExecutorBackend")))
+
+    def _kill(self, kind: str, broker: BrokerProcess | None) -> None:
+        assert self._driver is not None
+        at = round(time.monotonic() - self._started, 1)
+        if kind == "driver":
+            # The Python workers are a group of their own and live on for a moment: attempts that nobody waits for.
+            os.killpg(self._driver.pid, signal.SIGKILL)
+            self._driver.wait()
+            self.outcome.kills.append(f"{at}s driver pid {self._driver.pid}")
+        elif kind == "executor":
+            candidates = self._executors()
+            if candidates:
+                victim = self._random.choice(candidates)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(victim, signal.SIGKILL)
+                self.outcome.kills.append(f"{at}s executor pid {victim}")
+        elif broker is not None:
+            pid = broker.pid
+            broker.kill()
+            time.sleep(self._random.uniform(0.0, 2.0))  # how long it stays away, not a wait for something
+            broker.start()
+            self.outcome.kills.append(f"{at}s broker pid {pid}")
+
+    def _end_driver(self) -> None:
+        if self._driver is not None:
+            for pid in processes_of_session(self._driver.pid, ("",)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._driver.wait()
+
+    # --- the checking ---
+
+    def _check(self, bootstrap: str) -> None:
+        seen = bytearray(self.rows)
+        for value in read_committed(bootstrap, TARGET):
+            index = int(value.split(b" ", 1)[0])
+            seen[index] = min(255, seen[index] + 1)
+            self.outcome.found += 1
+        self.outcome.missing = seen.count(0)
+        self.outcome.repeated = self.rows - seen.count(0) - seen.count(1)
+        self.outcome.open_transactions = open_transactions(bootstrap)
+
+
+def processes_of_session(session_id: int, parts_of_command: tuple[str, ...]) -> Iterator[int]:
+    """Processes of one session whose command line holds one of the parts."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            after_name = (entry / "stat").read_text().rpartition(")")[2].split()
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if int(after_name[3]) == session_id and any(part in command for part in parts_of_command):
+            yield int(entry.name)
+
+
+def create_topics(bootstrap: str, topics: dict[str, int]) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    for future in admin.create_topics([NewTopic(name, count, 1) for name, count in topics.items()]).values():
+        future.result(60)
+
+
+def fill(bootstrap: str, topic: str, rows: int) -> None:
+    """Values 0 … rows-1, with another make's producer."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "acks": "all", "log_level": 0})
+    for index in range(rows):
+        while True:
+            try:
+                producer.produce(topic, b"%d" % index)
+                break
+            except BufferError:
+                producer.poll(1)
+        if index % 10_000 == 0:
+            producer.poll(0)
+    if producer.flush(120):
+        raise RuntimeError("not all rows could be written")
+
+
+def read_committed(bootstrap: str, topic: str) -> Iterator[bytes]:
+    """All values, with another make's consumer; fails when an open transaction holds the end back."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"check-{uuid.uuid4().hex}",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+    )
+    try:
+        partitions = list(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, index, 0) for index in partitions])
+        ended: set[int] = set()
+        while len(ended) < len(partitions):
+            for message in consumer.consume(10_000, timeout=60) or [None]:
+                if message is None:
+                    raise TimeoutError(f"{topic} has no end: an open transaction holds it back")
+                if message.error():
+                    ended.add(message.partition())
+                else:
+                    yield message.value()
+    finally:
+        consumer.close()
+
+
+def open_transactions(bootstrap: str) -> int:
+    from penstock.client.sync import SyncClient
+    from penstock.pipelines.spark import sink_transactions
+
+    with SyncClient(bootstrap) as client:
+        return len(client.run(lambda inner: sink_transactions.open_under_prefix(inner, "")))
+
+
+def report(outcome: Outcome) -> str:
+    lines = [f"  {kill}" for kill in outcome.kills]
+    summary: dict[str, Any] = {key: value for key, value in vars(outcome).items() if key != "kills"}
+    return "\n".join(
+        [
+            f"kills ({len(outcome.kills)}):",
+            *lines,
+            json.dumps(summary),
+            f"seed {outcome.seed}: {'every input appears exactly once' if outcome.holds else 'NOT EXACTLY ONCE'}",
+        ]
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m penstock.testing.spark_eos", description=__doc__)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--master", default="local[2,8]", help="local-cluster[2,1,600] has executors of their own")
+    parser.add_argument("--kafka", action="store_true", help="against Apache Kafka, in fall-back mode")
+    given = parser.parse_args()
+    seed = given.seed if given.seed is not None else random.SystemRandom().randrange(1 << 31)
+    kinds = ("driver", "executor") if given.kafka else ("driver", "executor", "broker")
+    with tempfile.TemporaryDirectory(prefix="penstock-eos-") as name:
+        folder = Path(name)
+        proof = Proof(rows=given.rows, kills=given.kills, seed=seed, folder=folder, kinds=kinds, master=given.master)
+        print(f"seed {seed}, {given.rows} rows, {given.kills} kills", flush=True)
+        if given.kafka:
+            with peers.apache_kafka() as kafka:
+                outcome = proof.run(None, kafka.bootstrap)
+        else:
+            with BrokerProcess(folder / "broker") as broker:
+                outcome = proof.run(broker, broker.bootstrap)
+    print(report(outcome))
+    return 0 if outcome.holds and len(outcome.kills) >= given.kills else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
