@@ -104,6 +104,10 @@ class Broker:
         self.ready = True
         logger.info("broker=%d serves %s", self.node_id, ", ".join(self.bound_listeners))
 
+    def _accept_brokers(self) -> None:
+        if not self.settings.embedded:
+            self._accept()
+
     def _accept(self) -> None:
         for listener in self.listeners:
             listener.start_accepting()
@@ -194,8 +198,9 @@ class Broker:
         self.image_holder.subscribe(self._image_changed)
         self.image_holder.subscribe(self.replicas.apply)
         self.replicas.start()
-        # The first image comes over our own inter-broker listener, so that must be open before we wait for it.
-        await self.member.register(self._endpoints(), self._accept)
+        # In a cluster the first image comes over our own inter-broker listener, so that must be open before we wait
+        # for it. A broker alone has its controller in the house: clients come when it knows what to tell them.
+        await self.member.register(self._endpoints(), self._accept_brokers)
         self._background = Background(self, self.loop)
         self._background.start()
         await self._start_metrics()
