@@ -40,6 +40,7 @@ class Context:
     max_rows_per_trigger: int | None = None
     given: Mapping[str, str] = field(default_factory=dict)  # `pipeline test`: source → folder with its records
     dead_letter_topic: str = ""
+    from_beginning: bool = False  # a backfill: wherever the spec says to start
 
     @property
     def spark_options(self) -> dict[str, str]:

@@ -110,6 +110,8 @@ class TopicSource(Source):
 
     def _start(self) -> dict[str, str]:
         """`latest` is looked up once for the whole pipeline: its queries must begin at the same place."""
+        if self.context.from_beginning:
+            return {"startingOffsets": "earliest"}
         if isinstance(self.options.starting, int):
             return {"startingTimestamp": str(self.options.starting), "startingOffsetsByTimestampStrategy": "latest"}
         if self.options.starting == "earliest" or self.options.pattern:

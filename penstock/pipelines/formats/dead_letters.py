@@ -22,6 +22,7 @@ def dead_letters(bad: Any, fmt: Format, corrupt: str, pipeline: str, source: str
     def explain(value: bytes | None, left: str | None) -> tuple[str, str]:
         return fmt.explain(bytes(value or b""), left or "")
 
+    explain.__annotations__ = {}  # Spark would take them for those of a pandas function
     explained = F.udf(explain, "reason STRING, stack STRING").asNondeterministic()
     named = bad.withColumn("_why", explained(F.col("value"), F.col(corrupt)))
     added = [

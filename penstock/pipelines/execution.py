@@ -1,0 +1,215 @@
+"""Runs a pipeline's queries in this process: continuously, or until all that was there is done."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from penstock.pipelines import plan
+from penstock.pipelines.admin import ensure_topic
+from penstock.pipelines.checkpoint import PipelineState, QueryState, fingerprint
+from penstock.pipelines.connectors.base import Batch, Context, Sink
+from penstock.pipelines.durations import duration_ms
+from penstock.pipelines.plan import DEAD_LETTERS, Query
+from penstock.pipelines.problems import reason_of
+from penstock.pipelines.secrets import resolve
+from penstock.pipelines.spark.clients import client_for
+from penstock.pipelines.spec import PipelineSpec, SpecError
+from penstock.pipelines.storage import storage
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS: Final = 0.2
+STOP_SECONDS: Final = 30.0
+# Dead letters carry headers on top of what may have been a record of the largest size.
+_DEAD_LETTER_SETTINGS: Final = {"max.message.bytes": "16777216"}
+
+
+class PipelineFailed(Exception):
+    """A query ended with an error: one line."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a pipeline runs: its cluster and its state."""
+
+    properties: Mapping[str, str]
+    state_folder: str
+
+    def state_of(self, spec: PipelineSpec, spark: Any = None) -> PipelineState:
+        root = spec.settings.checkpoints or self.state_folder
+        return PipelineState(storage(f"{root.rstrip('/')}/{spec.name}", spark), spec.name)
+
+
+@dataclass
+class Prepared:
+    """A query that is checked and ready to start."""
+
+    query: Query
+    rows: Any
+    sinks: list[Sink]
+    state: QueryState
+
+
+@dataclass
+class Execution:
+    spec: PipelineSpec
+    spark: Any
+    place: Place
+    running: dict[str, Any] = field(default_factory=dict)  # query name → StreamingQuery
+    _seen: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    @classmethod
+    def prepare(cls, spec: PipelineSpec, spark: Any, place: Place) -> tuple[Execution, list[Prepared]]:
+        """Build and check everything; nothing runs yet, and nothing is written except what is kept of the queries."""
+        execution = cls(spec, spark, place)
+        return execution, execution._prepare()
+
+    # --- before ---
+
+    def _context(self, query: str) -> Context:
+        state = self.place.state_of(self.spec, self.spark)
+        properties = {**self.place.properties, **resolve(self.spec.settings.kafka)}
+        return Context(
+            spark=self.spark.newSession(),  # views of one query must not meet those of another
+            pipeline=self.spec.name,
+            query=query,
+            properties=properties,
+            state=state.folder,
+            max_rows_per_trigger=self.spec.settings.max_rows_per_trigger,
+            dead_letter_topic=self.spec.dead_letter_topic,
+            from_beginning=state.from_beginning,
+        )
+
+    def _prepare(self) -> list[Prepared]:
+        prepared = [self._prepare_query(query) for query in plan.queries(self.spec)]
+        context = self._context(DEAD_LETTERS)
+        graph = plan.build(self.spec, context)
+        bad = plan.dead_letter_rows(graph)
+        if bad is not None:
+            query = Query(DEAD_LETTERS, DEAD_LETTERS, (DEAD_LETTERS,), "append")
+            state = self._open(query, bad, graph)
+            prepared.append(Prepared(query, bad, [], state))
+        return prepared
+
+    def _prepare_query(self, query: Query) -> Prepared:
+        context = self._context(query.name)
+        graph = plan.build(self.spec, context)
+        rows = graph.tables[query.view]
+        if not rows.isStreaming:
+            raise SpecError(f"sink {query.sinks[0]}: {query.view} is a table that does not change; it needs a stream")
+        sinks = [plan.make_sink(self.spec, name, context) for name in query.sinks]
+        for sink in sinks:
+            sink.check(rows.schema)
+            sink.prepare(rows)  # an unknown column in a key or header shows here
+        return Prepared(query, rows, sinks, self._open(query, rows, graph))
+
+    def _open(self, query: Query, rows: Any, graph: plan.Graph) -> QueryState:
+        state = self.place.state_of(self.spec, self.spark)
+        return state.open(query.name, fingerprint(rows, query, graph))
+
+    # --- running ---
+
+    def start(self, prepared: list[Prepared], *, until_caught_up: bool = False) -> None:
+        for item in prepared:
+            if item.query.name == DEAD_LETTERS:
+                self._ensure_dead_letter_topic()
+            writer = self._writer(item).outputMode(item.query.output_mode)
+            writer = writer.queryName(f"{self.spec.name}.{item.query.name}")
+            writer = writer.option("checkpointLocation", item.state.checkpoint)
+            try:
+                self.running[item.query.name] = self._trigger(writer, until_caught_up).start()
+            except Exception as error:
+                self.stop()
+                raise SpecError(f"{item.query.name}: {reason_of(error)}") from error
+
+    def _ensure_dead_letter_topic(self) -> None:
+        client = client_for({**self.place.properties, **resolve(self.spec.settings.kafka)})
+        client.run(lambda inner: ensure_topic(inner, self.spec.dead_letter_topic, settings=_DEAD_LETTER_SETTINGS))
+
+    def _writer(self, item: Prepared) -> Any:
+        if item.query.name == DEAD_LETTERS:
+            context = self._context(DEAD_LETTERS)
+            options = {**context.spark_options, "topic": self.spec.dead_letter_topic}
+            return item.rows.writeStream.format("penstock").options(**options)
+        if len(item.sinks) == 1:
+            native = item.sinks[0].native()
+            if native is not None:
+                kind, options = native
+                return item.sinks[0].prepare(item.rows).writeStream.format(kind).options(**options)
+        return item.rows.writeStream.foreachBatch(_batch_writer(item))
+
+    def _trigger(self, writer: Any, until_caught_up: bool) -> Any:
+        trigger = self.spec.trigger
+        if until_caught_up or trigger.available_now:
+            return writer.trigger(availableNow=True)
+        return writer.trigger(processingTime=f"{duration_ms(trigger.interval or '0 ms')} milliseconds")
+
+    def wait(self, on_progress: Callable[[str, Mapping[str, Any]], None], should_stop: Callable[[], bool]) -> None:
+        """Until all queries ended (caught up), one failed (PipelineFailed), or it is told to stop."""
+        while not should_stop():
+            self._report(on_progress)
+            for name, query in self.running.items():
+                error = query.exception()
+                if error is not None:
+                    self.stop()
+                    raise PipelineFailed(f"{name}: {reason_of(error)}") from error
+            if not any(query.isActive for query in self.running.values()):
+                break
+            time.sleep(POLL_SECONDS)
+        self._report(on_progress)
+
+    def _report(self, on_progress: Callable[[str, Mapping[str, Any]], None]) -> None:
+        for name, query in self.running.items():
+            progress = query.lastProgress
+            if progress is None:
+                continue
+            mark = (progress["batchId"], progress["timestamp"])
+            if self._seen.get(name) != mark:
+                self._seen[name] = mark
+                on_progress(name, progress)
+
+    def stop(self) -> None:
+        """Let the batch under way go; it runs again next time, and is then recognised."""
+        for query in self.running.values():
+            try:
+                query.stop()
+            except Exception as error:  # one that does not stop must not keep the others running
+                log.warning("query %s did not stop: %s", query.name, reason_of(error))
+
+
+def _batch_writer(item: Prepared) -> Callable[[Any, int], None]:
+    def write(rows: Any, number: int) -> None:
+        batch = Batch(item.state.identity, number, item.state.is_backfill and number == 0)
+        shared = len(item.sinks) > 1
+        if shared:
+            rows = rows.persist()
+        try:
+            for sink in item.sinks:
+                sink.write(sink.prepare(rows), batch)
+        finally:
+            if shared:
+                rows.unpersist()
+
+    return write
+
+
+def run(
+    spec: PipelineSpec,
+    spark: Any,
+    place: Place,
+    *,
+    until_caught_up: bool = False,
+    on_progress: Callable[[str, Mapping[str, Any]], None] = lambda name, progress: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Prepare, start and wait, in one call."""
+    execution, prepared = Execution.prepare(spec, spark, place)
+    execution.start(prepared, until_caught_up=until_caught_up)
+    try:
+        execution.wait(on_progress, should_stop)
+    finally:
+        execution.stop()
