@@ -286,6 +286,8 @@ class LogManager:
         log.topic_id = topic_id
 
     def _least_filled_first(self) -> list[LogDirectory]:
+        if len(self._online) == 1:  # the usual case; counting for each of thousands of new logs would be quadratic
+            return list(self._online.values())
         counts = dict.fromkeys(self._online, 0)
         for log in self._logs.values():
             counts[log.directory.parent] += 1
