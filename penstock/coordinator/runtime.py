@@ -27,7 +27,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.base.clock import Clock
 from penstock.coordinator.loader import load_partition
-from penstock.coordinator.shard_log import Marker, Producer, Record, ShardLog, coordinator_error
+from penstock.coordinator.shard_log import NO_PRODUCER, Marker, Producer, Record, ShardLog, coordinator_error
 from penstock.coordinator.timers import TimerQueue, Timers
 from penstock.protocol.errors import ErrorCode
 
@@ -393,7 +393,7 @@ class CoordinatorRuntime(Generic[M]):
             if write.marker is not None:
                 machine.replay_marker(write.marker.producer, write.marker.commit, offset)
             elif write.replay:
-                producer = write.producer or _NO_PRODUCER
+                producer = write.producer or NO_PRODUCER
                 for record in write.records:
                     machine.replay(record, offset, producer)
                     offset += 1
@@ -470,7 +470,6 @@ class CoordinatorRuntime(Generic[M]):
 
 
 _EXPIRY = ("runtime", "expiry of parked answers")
-_NO_PRODUCER = Producer(-1, -1)
 
 
 def _ignore(_error: ErrorCode, _response: Any) -> None:

@@ -208,6 +208,15 @@ class Groups(RuleBasedStateMachine):
             if group == "c":
                 assert generation >= self.stored_generation, "a member of the past has committed"
 
+    @rule(who=st.integers(0, CLIENTS - 1))
+    def past_and_future_generations_are_refused(self, who: int) -> None:
+        client = self.classic[who]
+        if client.in_group:
+            for generation in (client.generation - 1, client.generation + 1):
+                if generation != self.world.group("c").generation:
+                    codes = self.world.commit(client.member_id, generation, 10**9, "c", "t", 0, version=9)
+                    assert codes and codes[0] is not NONE
+
     @rule()
     def stranger_commits(self) -> None:
         self.next_offset += 1

@@ -19,7 +19,6 @@ __all__ = [
     "encode_offset",
     "offset_slot",
     "offset_tombstone",
-    "split_offset_key",
 ]
 
 _I16 = struct.Struct(">h")
@@ -52,13 +51,6 @@ def group_prefix(group: str) -> bytes:
     """What every offset key of the group starts with."""
     name = group.encode()
     return _KEY_FRONT.pack(1, len(name)) + name
-
-
-def split_offset_key(key: bytes) -> tuple[str, bytes]:
-    """(group, slot) of a key of type 0 or 1."""
-    length = _I16.unpack_from(key, 2)[0]
-    end = 4 + length
-    return key[4:end].decode(), key[end:]
 
 
 def offset_tombstone(group: str, slot: bytes) -> Record:

@@ -18,7 +18,7 @@ from penstock.coordinator.group.offset_records import (
     offset_slot,
     offset_tombstone,
 )
-from penstock.coordinator.shard_log import Producer, Record
+from penstock.coordinator.shard_log import NO_PRODUCER, Producer, Record
 from penstock.protocol.errors import ErrorCode
 
 __all__ = ["CommittedOffset", "GroupOffsets", "OffsetToCommit", "Offsets"]
@@ -74,7 +74,7 @@ class Offsets:
             return
         if offsets is None:
             offsets = self.groups[group_id] = GroupOffsets()
-        if producer[0] >= 0:
+        if producer is not NO_PRODUCER and producer[0] >= 0:
             offsets.pending.setdefault(producer[0], {})[slot] = value
             return
         offsets.committed[slot] = value
