@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.testing.chaos.hosts import BrokerHost, Hosts
+from penstock.testing.chaos.hosts import READY_SECONDS, BrokerHost, Hosts
 
 
 def faketime_library() -> str | None:
@@ -118,7 +118,7 @@ class Faults:
         server.stop(kill=True)
         self.pause(1.0, 8.0)
         server.start(wait=False)
-        server.wait_until_ready()
+        server.wait_until_ready(READY_SECONDS)
 
     def _leads(self, number: int) -> bool:
         import socket

@@ -16,7 +16,7 @@ from penstock.cluster.zookeeper_process import EnsembleMember, ZooKeeperProcess
 BRIDGE_ADDRESS = "10.77.0.254"
 SANDBOX_VARIABLE = "PENSTOCK_CHAOS_SANDBOX"
 UNSHARE = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 SMALL_DISK_BYTES = 192 * 1024 * 1024
 
 
@@ -224,7 +224,7 @@ class Hosts:
         for server in self.zookeepers.values():
             server.start(wait=False)
         for server in self.zookeepers.values():
-            server.wait_until_ready()
+            server.wait_until_ready(READY_SECONDS)
         for broker in self.brokers.values():
             broker.start()
         for broker in self.brokers.values():
