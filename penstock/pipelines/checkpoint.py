@@ -114,7 +114,7 @@ class PipelineState:
                 raise DoesNotFit(
                     f"pipeline {self._pipeline}: {words} have changed, so that the checkpoint of {query!r} does not fit"
                     f" any more (was {_shown(old[part])}; is {_shown(new[part])}). Give the pipeline a new name to"
-                    " start beside the old one, --reset to forget what was read, or --backfill to also rewrite its tables"
+                    " start beside the old one, --reset to forget what was read, or --backfill to rewrite its tables"
                 )
 
     def _is_backfill(self) -> bool:

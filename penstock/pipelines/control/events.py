@@ -1,0 +1,108 @@
+"""What happens to pipelines, in the topic `__penstock_progress`: states, progress, errors, lines of logs.
+
+A driver writes under the transactional id of its pipeline. Whoever opens that id last is the pipeline's only driver:
+the one before is fenced by the broker, learns it with its next event, and ends.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from penstock.client.records import EARLIEST
+from penstock.client.sync import SyncClient
+from penstock.pipelines.admin import ensure_topic
+from penstock.pipelines.connectors.topic_sample import records_of
+from penstock.pipelines.control.store import settings_for_librdkafka
+
+TOPIC: Final = "__penstock_progress"
+_SETTINGS: Final = {"cleanup.policy": "delete", "retention.ms": "604800000", "segment.bytes": "67108864"}
+_WRITE_SECONDS: Final = 30.0
+_SHOWN: Final = 20_000  # how far back status and logs look
+
+STATE, PROGRESS, LOG, ALIVE = "state", "progress", "log", "alive"
+
+
+class Fenced(Exception):
+    """Another driver runs this pipeline now."""
+
+
+def ensure(client: SyncClient) -> None:
+    client.run(lambda inner: ensure_topic(inner, TOPIC, partitions=1, settings=_SETTINGS))
+
+
+class EventWriter:
+    """Events of one pipeline by its one driver."""
+
+    def __init__(self, properties: Mapping[str, str], pipeline: str) -> None:
+        from confluent_kafka import KafkaException, Producer
+
+        self._error = KafkaException
+        self._pipeline = pipeline
+        self._producer = Producer(
+            {
+                **settings_for_librdkafka(properties),
+                "transactional.id": f"penstock-pipeline-{pipeline}",
+                "transaction.timeout.ms": 60_000,
+                "client.id": "penstock-driver",
+            }
+        )
+        self._producer.init_transactions(_WRITE_SECONDS)
+
+    def write(self, kind: str, **content: Any) -> None:
+        """Fenced if another driver has taken over; an event that cannot be written for another reason is an error."""
+        event = {"pipeline": self._pipeline, "kind": kind, "at_ms": int(time.time() * 1000), **content}
+        try:
+            self._producer.begin_transaction()
+            self._producer.produce(TOPIC, json.dumps(event).encode(), self._pipeline.encode())
+            self._producer.commit_transaction(_WRITE_SECONDS)
+        except self._error as error:
+            if error.args[0].fatal():
+                raise Fenced(f"another driver runs pipeline {self._pipeline} now") from None
+            if error.args[0].txn_requires_abort():
+                self._producer.abort_transaction(_WRITE_SECONDS)
+            raise
+
+
+class PlainWriter:
+    """Events by a runner: lines of its drivers' logs, and what it did about them."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        from confluent_kafka import Producer
+
+        self._producer = Producer({**settings_for_librdkafka(properties), "client.id": "penstock-runner"})
+
+    def write(self, pipeline: str, kind: str, **content: Any) -> None:
+        event = {"pipeline": pipeline, "kind": kind, "at_ms": int(time.time() * 1000), **content}
+        self._producer.produce(TOPIC, json.dumps(event).encode(), pipeline.encode())
+        self._producer.poll(0)
+
+    def close(self) -> None:
+        self._producer.flush(5)
+
+
+def recent(client: SyncClient, pipeline: str | None = None, limit: int = _SHOWN) -> Iterator[dict[str, Any]]:
+    """The last events, oldest first."""
+    ensure(client)
+    for _, record in records_of(client, TOPIC, start=EARLIEST, limit=limit * 2, tail=limit):
+        if record.value is not None and (pipeline is None or record.key == pipeline.encode()):
+            yield json.loads(record.value)
+
+
+def latest_states(client: SyncClient) -> dict[str, dict[str, Any]]:
+    """pipeline → its last state, with the last progress of each of its queries under `queries`."""
+    found: dict[str, dict[str, Any]] = {}
+    for event in recent(client):
+        entry = found.setdefault(event["pipeline"], {"state": "unknown", "queries": {}})
+        if event["kind"] == STATE:
+            if event["state"] == "starting":
+                entry["queries"] = {}
+            entry.update({key: value for key, value in event.items() if key not in ("kind", "queries")})
+            entry["error"] = event.get("error")
+        elif event["kind"] == PROGRESS:
+            entry["queries"][event["query"]] = event
+        if event["kind"] != LOG:
+            entry["seen_at_ms"] = event["at_ms"]
+    return found

@@ -1,0 +1,177 @@
+"""A runner: shares the applied pipelines with the other runners of a cluster, and keeps its own share running.
+
+Runners are an ordinary consumer group on `__penstock_pipelines`: who is assigned a partition runs the pipelines whose
+records lie in it. Before a partition is given away its drivers are stopped. Should a runner be cut off and not notice,
+its drivers are fenced by those that take over (events.py), and by Spark's checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.client.sync import SyncClient
+from penstock.pipelines.control import events
+from penstock.pipelines.control.metrics import RunnerMetrics
+from penstock.pipelines.control.process import DriverProcess
+from penstock.pipelines.control.store import TOPIC, Applied, PipelineStore, settings_for_librdkafka
+from penstock.pipelines.storage import is_local
+
+GROUP: Final = "__penstock_runners"
+POLL_SECONDS: Final = 0.2
+NEIGHBOURS_SECONDS: Final = 30.0
+
+
+class Runner:
+    def __init__(self, properties: Mapping[str, str], state_dir: str, metrics: RunnerMetrics | None = None) -> None:
+        self._properties = dict(properties)
+        self._state_dir = state_dir
+        self._metrics = metrics or RunnerMetrics()
+        self._applied: dict[int, dict[str, Applied]] = {}  # partition → name → what is applied
+        self._drivers: dict[str, DriverProcess] = {}
+        self._events: events.PlainWriter | None = None
+        self._looked_at = -NEIGHBOURS_SECONDS
+        self._warned = False
+
+    def run(self, should_stop: Callable[[], bool], when_ready: Callable[[], None]) -> None:
+        from confluent_kafka import Consumer
+
+        with SyncClient.from_properties(self._properties) as client:
+            PipelineStore(client).ensure()
+            events.ensure(client)
+        self._events = events.PlainWriter(self._properties)
+        consumer = Consumer(
+            {
+                **settings_for_librdkafka(self._properties),
+                "group.id": GROUP,
+                "client.id": self._client_id(),
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+            }
+        )
+        consumer.subscribe([TOPIC], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
+        when_ready()
+        try:
+            while not should_stop():
+                self._take_in(consumer)
+                self._reconcile()
+                self._look_at_neighbours()
+        finally:
+            for driver in self._drivers.values():
+                driver.ask_to_stop()
+            for driver in self._drivers.values():
+                driver.stop_now()
+            consumer.close()
+            self._events.close()
+
+    def _client_id(self) -> str:
+        """Runners that share checkpoints have the same id."""
+        where = self._state_dir if not is_local(self._state_dir) else f"{socket.gethostname()}:{self._state_dir}"
+        return f"penstock-runner-{hashlib.sha256(where.encode()).hexdigest()[:12]}"
+
+    # --- what is ours ---
+
+    def _assigned(self, consumer: Any, partitions: list[Any]) -> None:
+        for item in partitions:
+            item.offset = 0  # the whole partition is the state
+            self._applied[item.partition] = {}
+        consumer.assign(partitions)
+
+    def _revoked(self, consumer: Any, partitions: list[Any]) -> None:
+        gone = {name for item in partitions for name in self._applied.pop(item.partition, {})}
+        mine = [self._drivers.pop(name) for name in gone if name in self._drivers]
+        for driver in mine:
+            driver.ask_to_stop()
+        for driver in mine:
+            driver.stop_now()
+        for name in gone:
+            self._metrics.forget(name)
+
+    def _take_in(self, consumer: Any) -> None:
+        for message in consumer.consume(500, POLL_SECONDS):
+            if message.error() or message.partition() not in self._applied:
+                continue
+            name = message.key().decode()
+            if message.value() is None:
+                self._applied[message.partition()].pop(name, None)
+            else:
+                self._applied[message.partition()][name] = Applied.from_json(message.value())
+
+    # --- keep it running ---
+
+    def _reconcile(self) -> None:
+        wanted = {
+            name: applied
+            for partition in self._applied.values()
+            for name, applied in partition.items()
+            if applied.desired == "running"
+        }
+        for name, driver in list(self._drivers.items()):
+            newest = wanted.get(name)
+            if newest is None or newest.generation != driver.applied.generation:
+                driver.ask_to_stop()
+            driver.tick()
+            if driver.is_over and (newest is None or newest.generation != driver.applied.generation):
+                del self._drivers[name]
+                self._metrics.forget(name)
+        for name, applied in wanted.items():
+            if name not in self._drivers:
+                self._drivers[name] = self._new_driver(name, applied)
+
+    def _new_driver(self, name: str, applied: Applied) -> DriverProcess:
+        folder = self._state_dir if is_local(self._state_dir) else "."
+        log_file = Path(folder) / "logs" / f"{name}.log"
+        return DriverProcess(
+            applied,
+            self._properties,
+            self._state_dir,
+            log_file,
+            on_event=self._metrics.take,
+            on_log=lambda line: self._log(name, line),
+        )
+
+    def _log(self, name: str, line: str) -> None:
+        if self._events is not None:
+            self._events.write(name, events.LOG, line=line)
+
+    # --- the others ---
+
+    def _look_at_neighbours(self) -> None:
+        """Several runners with folders of their own: a pipeline that moves would begin anew. Say so, once."""
+        now = time.monotonic()
+        if self._warned or now - self._looked_at < NEIGHBOURS_SECONDS:
+            return
+        self._looked_at = now
+        own = [name for part in self._applied.values() for name, item in part.items() if not _has_checkpoints(item)]
+        if not own or len(self._neighbour_ids()) < 2:
+            return
+        self._warned = True
+        text = (
+            f"several runners share the pipelines, but checkpoints of {', '.join(sorted(own))} are on this machine only"
+            f" ({self._state_dir}): a pipeline that moves to another runner would start again from the beginning."
+            " Give all runners one shared --state-dir, or the pipelines settings.checkpoints"
+        )
+        sys.stderr.write(f"penstock: warning: {text}\n")
+        for name in own:
+            self._log(name, f"warning: {text}")
+
+    def _neighbour_ids(self) -> set[str]:
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient(settings_for_librdkafka(self._properties))
+        try:
+            described = admin.describe_consumer_groups([GROUP], request_timeout=10)[GROUP].result(15)
+        except Exception as error:
+            self._log("-", f"the other runners cannot be seen: {error}")
+            return set()
+        return {member.client_id for member in described.members}
+
+
+def _has_checkpoints(applied: Applied) -> bool:
+    return bool(applied.spec.get("settings", {}).get("checkpoints"))

@@ -1,0 +1,51 @@
+"""How a query does, in the few numbers that people watch, made of what Spark reports per batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def summary(query: str, progress: Mapping[str, Any]) -> dict[str, Any]:
+    """rows, rows_per_second, lag (records not read yet, None if unknown), batch_ms, state_rows/bytes, watermark."""
+    operators = progress.get("stateOperators") or []
+    return {
+        "query": query,
+        "batch": progress["batchId"],
+        "rows": progress.get("numInputRows", 0),
+        "rows_per_second": round(float(progress.get("processedRowsPerSecond") or 0.0), 1),
+        "lag": _lag(progress.get("sources") or []),
+        "batch_ms": (progress.get("durationMs") or {}).get("triggerExecution", 0),
+        "state_rows": sum(item.get("numRowsTotal", 0) for item in operators),
+        "state_bytes": sum(item.get("memoryUsedBytes", 0) for item in operators),
+        "watermark": (progress.get("eventTime") or {}).get("watermark"),
+        "at": progress["timestamp"],
+    }
+
+
+def _lag(sources: list[Mapping[str, Any]]) -> int | None:
+    total = None
+    for source in sources:
+        newest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
+        if newest and end:
+            total = (total or 0) + sum(max(0, offset - end.get(key, 0)) for key, offset in newest.items())
+    return total
+
+
+def _offsets(value: Any) -> dict[tuple[str, str], int]:
+    """`{"orders": {"0": 17}, "#ids": …}`, as text or parsed; anything else has no offsets."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return {}
+    if not isinstance(value, Mapping):
+        return {}
+    return {
+        (topic, partition): offset
+        for topic, partitions in value.items()
+        if isinstance(partitions, Mapping) and not topic.startswith("#")
+        for partition, offset in partitions.items()
+        if isinstance(offset, int)
+    }
