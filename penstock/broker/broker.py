@@ -118,6 +118,10 @@ class Broker:
         advertised = self.settings.advertised_listeners
         inter_broker = self.settings.inter_broker_listener
         for configured in self.settings.listeners:
+            if configured.sasl:
+                raise StartFailed(
+                    f"listener {configured.name}: {configured.protocol} is not supported, use PLAINTEXT or SSL"
+                )
             listener = Listener(
                 configured.name,
                 configured.host,

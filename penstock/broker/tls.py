@@ -150,29 +150,32 @@ class TlsConnection(Connection):
 
     def receive(self) -> int:
         """As of Connection: decrypted bytes in the buffer, -1 nothing yet, 0 the end. SSLError: not our protocol."""
-        pending = self._decrypt()
-        if pending != -1:
-            return pending
-        try:
-            data = self.sock.recv(RECEIVE_BYTES)
-        except (BlockingIOError, InterruptedError):
-            return -1
-        if not data:
-            return 0
-        self.from_client.write(data)
-        if not self.handshaken:
-            try:
-                self.tls.do_handshake()
-                self.handshaken = True
-                self._name_principal()
-            except ssl.SSLWantReadError:
-                return -1
-            finally:
-                self._send_handshake()
         count = self._decrypt()
-        if self.tls.pending() or self.from_client.pending:
-            self.loop.call_soon(self._read_on)
+        if count == -1:
+            try:
+                data = self.sock.recv(RECEIVE_BYTES)
+            except (BlockingIOError, InterruptedError):
+                return -1
+            if not data:
+                return 0
+            self.from_client.write(data)
+            if not self.handshaken and not self._shake_hands():
+                return -1
+            count = self._decrypt()
+        self._read_on_soon()
         return count
+
+    def _shake_hands(self) -> bool:
+        """One step of the handshake; whether it is complete."""
+        try:
+            self.tls.do_handshake()
+            self.handshaken = True
+            self._name_principal()
+        except ssl.SSLWantReadError:
+            return False
+        finally:
+            self._send_handshake()
+        return True
 
     def _decrypt(self) -> int:
         if not self.handshaken:
@@ -184,9 +187,13 @@ class TlsConnection(Connection):
         except ssl.SSLWantReadError:
             return -1
 
+    def _read_on_soon(self) -> None:
+        """Bytes that wait inside the TLS layer are invisible to the poller: come back for them."""
+        if self.from_client.pending or (self.handshaken and self.tls.pending()):
+            self.loop.call_soon(self._read_on)
+
     def _read_on(self) -> None:
-        """Decrypted bytes wait inside the TLS layer, where the poller cannot see them."""
-        if not self.closed and not self.busy and not self.blocked:
+        if not self._must_wait() and self.reading:
             self.on_readable()
 
     def _send_handshake(self) -> None:
@@ -194,10 +201,14 @@ class TlsConnection(Connection):
             self.blocked = True
             self.loop.add_writer(self.fd, self.send)
 
+    def start_reading(self) -> None:
+        super().start_reading()
+        self._read_on_soon()
+
     def resume(self) -> None:
         super().resume()
-        if not self.closed and (self.from_client.pending or (self.handshaken and self.tls.pending())):
-            self.loop.call_soon(self._read_on)
+        if not self.closed:
+            self._read_on_soon()
 
     def _name_principal(self) -> None:
         """The distinguished name of a client's certificate, as Kafka writes it."""

@@ -133,11 +133,19 @@ class TestRecords:
         records[-1] ^= 1
         assert produce_error(client, shared_topic, bytes(records)) == ErrorCode.CORRUPT_MESSAGE
 
-    @pytest.mark.parametrize("magic", [0, 1, 3, 255])
-    def test_a_wrong_magic(self, client: RawClient, shared_topic: str, magic: int) -> None:
+    @pytest.mark.parametrize(
+        ("magic", "error"),
+        [
+            (0, ErrorCode.INVALID_RECORD),
+            (1, ErrorCode.INVALID_RECORD),
+            (3, ErrorCode.CORRUPT_MESSAGE),
+            (255, ErrorCode.CORRUPT_MESSAGE),
+        ],
+    )
+    def test_a_wrong_magic(self, client: RawClient, shared_topic: str, magic: int, error: int) -> None:
         records = bytearray(batch(b"v"))
         records[16] = magic
-        assert produce_error(client, shared_topic, bytes(records)) == ErrorCode.INVALID_RECORD
+        assert produce_error(client, shared_topic, bytes(records)) == error
 
     @pytest.mark.parametrize("records", [None, b"", b"x", bytes(16), bytes(60)])
     def test_no_whole_batch(self, client: RawClient, shared_topic: str, records: bytes | None) -> None:
@@ -148,6 +156,14 @@ class TestRecords:
 
     def test_two_batches(self, client: RawClient, shared_topic: str) -> None:
         assert produce_error(client, shared_topic, batch(b"a") + batch(b"b")) == ErrorCode.INVALID_RECORD
+
+    def test_a_cut_batch_behind_a_whole_one_is_dropped(self, client: RawClient, shared_topic: str) -> None:
+        assert produce_error(client, shared_topic, batch(b"a") + b"\x00") == 0
+        assert produce_error(client, shared_topic, batch(b"a") + batch(b"b")[:-1]) == 0
+
+    def test_a_transactional_batch_without_a_transactional_id(self, client: RawClient, shared_topic: str) -> None:
+        records = batch(b"v", producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+        assert produce_error(client, shared_topic, records) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
     def test_a_cut_batch(self, client: RawClient, shared_topic: str) -> None:
         assert produce_error(client, shared_topic, batch(b"value")[:-1]) == ErrorCode.INVALID_RECORD

@@ -134,12 +134,14 @@ class FetchHandler:
         if request.version >= FIRST_WITH_TOPIC_ID:
             topic = replicas.image.topic_names_by_bytes.get(asked.name)
             if topic is None:
-                return Fetched(int(ErrorCode.UNKNOWN_TOPIC_ID))
+                return Fetched(int(ErrorCode.UNKNOWN_TOPIC_ID), aborted=[])
         else:
             topic = str(asked.name, "utf-8", "replace")
         partition = replicas.partitions.get((topic, asked.index))
         if partition is None:
-            return Fetched(replicas.hosting_error(topic, asked.index))
+            error = replicas.hosting_error(topic, asked.index)
+            # Kafka's two places that make such answers differ in this: no list, or an empty one.
+            return Fetched(error, aborted=[] if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None)
         return partition
 
     def _park(

@@ -40,6 +40,7 @@ _NONE = 0
 _UNKNOWN_TOPIC_OR_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _INVALID_RECORD = int(ErrorCode.INVALID_RECORD)
+_NO_TRANSACTIONAL_ID = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 _STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 
 _MAGIC_AT = 16
@@ -147,6 +148,13 @@ class ProduceHandler:
             self._start_slow(connection, pending, request)
             return
         view = connection.view
+        if _has_transactional_batch(request, connection.buffer):
+            pending.results = [
+                (name, [PartitionResult(index, _NO_TRANSACTIONAL_ID) for index, _, _ in partitions])
+                for name, partitions in request.topics
+            ]
+            self._appended(pending)
+            return
         for name, partitions in request.topics:
             topic = self._topic_name(name, version)
             results = [
@@ -173,6 +181,7 @@ class ProduceHandler:
             or buffer[start + _MAGIC_AT] != 2
             or _LENGTH(buffer, start + 8)[0] != size - _LOG_OVERHEAD
             or shape.version < 7
+            or buffer[start + _ATTRIBUTES_AT] & _TRANSACTIONAL
             or replicas.partitions.get((shape.topic, shape.index)) is not shape.partition
         ):
             return False
@@ -216,9 +225,8 @@ class ProduceHandler:
         if partition is None and replicas.image.partition(topic, index) is None:
             result.error = _UNKNOWN_TOPIC_OR_PARTITION
             return result
-        refused = _records_error(batch, version)
-        if refused is not None:
-            result.error, result.message = refused
+        batch, result.error, result.message = _first_batch(batch, version)
+        if result.error:
             return result
         if acks not in (-1, 0, 1):
             result.error = int(ErrorCode.INVALID_REQUIRED_ACKS)
@@ -416,7 +424,7 @@ class ProduceHandler:
                     return PartitionResult(index, int(verified.error), verified.message)
                 extra["guard"] = verified.guard
             partition: Any = self.broker.replicas.partitions.get((topic, index))
-            if partition is not None and len(batch) > OPEN_IN_WORKER_BYTES and not _records_error(batch, 13):
+            if partition is not None and len(batch) > OPEN_IN_WORKER_BYTES and not _first_batch(batch, 13)[1]:
                 from penstock.log.validation import inspect, needs_inspection
 
                 if needs_inspection(batch, partition.log.config):
@@ -430,32 +438,70 @@ class ProduceHandler:
         return self._append(topic, index, batch, pending.version, pending.acks, pending.connection, **extra)
 
 
-def _records_error(batch: Any, version: int) -> tuple[int, str] | None:
-    """SEMANTICS 1.1, rows 5 and 6: exactly one whole batch of version 2; zstd only from v7 on."""
-    size = len(batch)
-    if size < _HEADER_BYTES or batch[_MAGIC_AT] != 2 or _LENGTH(batch, 8)[0] != size - _LOG_OVERHEAD:
-        return _framing_error(batch, size, version)
-    if version < 7 and batch[_ATTRIBUTES_AT] & 0x07 == _ZSTD:
+def _has_transactional_batch(request: ProduceRequest, buffer: Any) -> bool:
+    """Row 1: transactional records in a request that names no transaction fail the whole request."""
+    for _, partitions in request.topics:
+        for _, start, size in partitions:
+            if (
+                size >= _HEADER_BYTES
+                and buffer[start + _MAGIC_AT] == 2
+                and buffer[start + _ATTRIBUTES_AT] & _TRANSACTIONAL
+            ):
+                return True
+    return False
+
+
+def _first_batch(records: Any, version: int) -> tuple[Any, int, str | None]:
+    """(batch, error, message) of SEMANTICS 1.1, rows 5 and 6: one batch of version 2; zstd only from v7 on.
+
+    A cut batch counts as none, as in Kafka: behind a whole one it is dropped, alone it is an error.
+    """
+    size = len(records)
+    if size < _HEADER_BYTES or records[_MAGIC_AT] != 2 or _LENGTH(records, 8)[0] != size - _LOG_OVERHEAD:
+        records, error, message = _cut_out(records, size, version)
+        if error:
+            return b"", error, message
+    if version < 7 and records[_ATTRIBUTES_AT] & 0x07 == _ZSTD:
         return (
+            b"",
             int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
             f"Produce requests with version {version} are not allowed to use ZStandard compression",
         )
-    return None
+    return records, _NONE, None
 
 
-def _framing_error(batch: Any, size: int, version: int) -> tuple[int, str]:
-    """What Kafka finds first when it walks over the batches of a partition: a cut one counts as none."""
+def _cut_out(records: Any, size: int, version: int) -> tuple[Any, int, str | None]:
     allowed = f"Produce requests with version {version} are only allowed to contain"
-    none = f"Produce requests with version {version} must have at least one record batch per partition"
-    if size <= _MAGIC_AT:
-        return _INVALID_RECORD, none
-    length = _LENGTH(batch, 8)[0]
+    first, error, message = _batch_bytes(records, 0, size)
+    if error:
+        return b"", error, message
+    if not first:
+        none = f"Produce requests with version {version} must have at least one record batch per partition"
+        return b"", _INVALID_RECORD, none
+    if records[_MAGIC_AT] != 2:
+        return b"", _INVALID_RECORD, f"{allowed} record batches with magic version 2"
+    if first < _HEADER_BYTES:
+        return b"", int(ErrorCode.CORRUPT_MESSAGE), f"Record batch of {first} bytes cannot hold its header"
+    second, error, message = _batch_bytes(records, first, size)
+    if error:
+        return b"", error, message
+    if second:
+        return b"", _INVALID_RECORD, f"{allowed} exactly one record batch per partition"
+    return records[:first], _NONE, None
+
+
+def _batch_bytes(records: Any, position: int, size: int) -> tuple[int, int, str | None]:
+    """Bytes of the batch at `position`, 0 if it is not all there; or what is wrong with it."""
+    left = size - position
+    corrupt = int(ErrorCode.CORRUPT_MESSAGE)
+    if left < _LOG_OVERHEAD:
+        return 0, _NONE, None
+    length = _LENGTH(records, position + 8)[0]
     if length < _SMALLEST_LENGTH:
-        return int(ErrorCode.CORRUPT_MESSAGE), f"Record size {length} is less than the minimum record overhead"
-    if length + _LOG_OVERHEAD > size:
-        return _INVALID_RECORD, none
-    if batch[_MAGIC_AT] != 2:
-        return _INVALID_RECORD, f"{allowed} record batches with magic version 2"
-    if length + _LOG_OVERHEAD < _HEADER_BYTES:
-        return int(ErrorCode.CORRUPT_MESSAGE), f"Record batch of {length} bytes cannot hold its header"
-    return _INVALID_RECORD, f"{allowed} exactly one record batch per partition"
+        return 0, corrupt, f"Record size {length} is less than the minimum record overhead ({_SMALLEST_LENGTH})"
+    if left <= _MAGIC_AT:
+        return 0, _NONE, None
+    magic = records[position + _MAGIC_AT]
+    if magic > 2:
+        return 0, corrupt, f"Invalid magic found in record: {magic}"
+    return (length + _LOG_OVERHEAD if length + _LOG_OVERHEAD <= left else 0), _NONE, None
