@@ -17,13 +17,13 @@ from penstock.client.errors import ClientError
 from penstock.client.security import Security
 from penstock.cluster.image import BrokerRegistration, ImageDelta, MetadataImage
 from penstock.cluster.image_codec import (
-    FORMAT,
     IMAGE_PUSH_KEY,
     ImageFormatError,
     ImagePush,
     ImagePushAnswer,
     decode_answer,
     encode_push,
+    format_for,
 )
 from penstock.protocol.errors import ErrorCode
 
@@ -73,7 +73,10 @@ class RemoteTransport:
             connection = self._connection = await Connection.open(
                 endpoint.host, endpoint.port, "penstock-controller", self._security
             )
-        data = await connection.request_bytes(IMAGE_PUSH_KEY, FORMAT, encode_push(push), timeout_s=PUSH_TIMEOUT_SECONDS)
+        version = format_for(self._broker)
+        data = await connection.request_bytes(
+            IMAGE_PUSH_KEY, version, encode_push(push, version), timeout_s=PUSH_TIMEOUT_SECONDS
+        )
         return decode_answer(data)
 
     def close(self) -> None:

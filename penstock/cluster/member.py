@@ -30,7 +30,14 @@ from penstock.cluster.controller import ControllerPolicy
 from penstock.cluster.controller_driver import ControllerDriver, NotController
 from penstock.cluster.events import ControlledShutdownAnswer, TopicPartition
 from penstock.cluster.image import BrokerRegistration, Endpoint, ImageDelta, MetadataImage
-from penstock.cluster.image_codec import ImagePushAnswer, decode_push, encode_answer
+from penstock.cluster.image_codec import (
+    FORMAT,
+    IMAGE_FEATURE,
+    OLDEST_FORMAT,
+    ImagePushAnswer,
+    decode_push,
+    encode_answer,
+)
 from penstock.cluster.image_holder import ImageHolder
 from penstock.cluster.peer_calls import ask_for_controlled_shutdown
 from penstock.cluster.producer_ids import ProducerIds
@@ -74,7 +81,7 @@ class ClusterMember:
         self.broker_epoch = -1
         self._security = security
         """How to log in at other brokers' inter-broker listeners."""
-        self._features = dict(features or {})
+        self._features = {IMAGE_FEATURE: (OLDEST_FORMAT, FORMAT), **(features or {})}
         self._endpoints: Mapping[str, Endpoint] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._leaving = False

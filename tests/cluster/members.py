@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from penstock.base.settings import Settings
 from penstock.cluster.channels import PushTransport
 from penstock.cluster.image import BrokerRegistration, Endpoint
-from penstock.cluster.image_codec import ImagePush, ImagePushAnswer, decode_answer, encode_push
+from penstock.cluster.image_codec import ImagePush, ImagePushAnswer, decode_answer, encode_push, format_for
 from penstock.cluster.member import ClusterMember
 from penstock.store.interface import TreeStore
 
@@ -23,22 +23,25 @@ class Wire:
         self.members: dict[int, ClusterMember] = {}
         self.cut: set[int] = set()
         self.full_images: dict[int, int] = {}
+        self.formats: dict[int, int] = {}
 
     def transport(self, broker: BrokerRegistration) -> PushTransport:
-        return _WireTransport(self, broker.broker_id)
+        return _WireTransport(self, broker)
 
 
 class _WireTransport:
-    def __init__(self, wire: Wire, broker_id: int) -> None:
+    def __init__(self, wire: Wire, broker: BrokerRegistration) -> None:
         self._wire = wire
-        self._broker_id = broker_id
+        self._broker_id = broker.broker_id
+        self._format = format_for(broker)
 
     async def push(self, push: ImagePush) -> ImagePushAnswer:
         if self._broker_id in self._wire.cut or self._broker_id not in self._wire.members:
             raise ConnectionRefusedError(f"broker {self._broker_id} cannot be reached")
+        self._wire.formats[self._broker_id] = self._format
         if push.full is not None:
             self._wire.full_images[self._broker_id] = self._wire.full_images.get(self._broker_id, 0) + 1
-        return decode_answer(await self._wire.members[self._broker_id].receive_push(encode_push(push)))
+        return decode_answer(await self._wire.members[self._broker_id].receive_push(encode_push(push, self._format)))
 
     def close(self) -> None:
         pass
@@ -51,10 +54,12 @@ class Member(ClusterMember):
         return self.wire.transport(broker)
 
 
-async def join(wire: Wire, store: TreeStore, broker_id: int, **settings: str) -> Member:
+async def join(
+    wire: Wire, store: TreeStore, broker_id: int, features: dict[str, tuple[int, int]] | None = None, **settings: str
+) -> Member:
     given = {"broker.id": str(broker_id), "zookeeper.session.timeout.ms": "4000"}
     given |= {name.replace("_", "."): value for name, value in settings.items()}
-    member = Member(Settings.load(None, given), store)
+    member = Member(Settings.load(None, given), store, features=features)
     member.wire = wire
     await member.join()
     wire.members[member.node_id] = member

@@ -22,6 +22,7 @@ from penstock.cluster.image import (
 )
 from penstock.cluster.image_codec import (
     FORMAT,
+    IMAGE_FEATURE,
     ImageFormatError,
     ImagePush,
     ImagePushAnswer,
@@ -29,6 +30,7 @@ from penstock.cluster.image_codec import (
     decode_push,
     encode_answer,
     encode_push,
+    format_for,
 )
 from penstock.cluster.image_holder import ImageHolder
 from penstock.protocol.errors import ErrorCode
@@ -110,18 +112,28 @@ def test_images_survive_the_wire(image: MetadataImage) -> None:
 
 def test_a_newer_controller_may_add_keys_that_an_older_broker_ignores() -> None:
     push = ImagePush("c", 1, 1, 7, full=MetadataImage("c", 1, 1, 1))
-    body = json.loads(encode_push(push))
+    body = json.loads(encode_push(push, 0))
     body["later"] = {"x": 1}
     body["full"]["later"] = True
     assert decode_push(json.dumps(body).encode()) == push
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{", b"[]", b'{"format":99}', b'{"format":0}', b'{"format":0,"cluster_id":"c"}']
+    "data", [b"", b"{", b"[]", b'{"format":99}', b'{"format":0}', b'{"format":0,"cluster_id":"c"}', b"\x78\x01cut"]
 )
 def test_bytes_that_are_no_push(data: bytes) -> None:
     with pytest.raises(ImageFormatError):
         decode_push(data)
+
+
+def test_the_newest_format_that_both_sides_know_is_used() -> None:
+    push = ImagePush("c", 1, 1, 7, full=MetadataImage("c", 1, 1, 1))
+    old = BrokerRegistration(1, 1, {})
+    new = BrokerRegistration(2, 1, {}, features={IMAGE_FEATURE: (0, FORMAT)})
+    newer = BrokerRegistration(3, 1, {}, features={IMAGE_FEATURE: (0, FORMAT + 5)})
+    assert [format_for(broker) for broker in (old, new, newer)] == [0, FORMAT, FORMAT]
+    assert encode_push(push, 0).startswith(b"{") and not encode_push(push, 1).startswith(b"{")
+    assert decode_push(encode_push(push, 0)) == decode_push(encode_push(push, 1)) == push
 
 
 def test_answers_survive_the_wire() -> None:

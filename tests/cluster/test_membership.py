@@ -20,7 +20,7 @@ from penstock.cluster.events import (
     IsrMember,
 )
 from penstock.cluster.image import NO_LEADER
-from penstock.cluster.image_codec import ImagePush
+from penstock.cluster.image_codec import FORMAT, IMAGE_FEATURE, ImagePush
 from penstock.cluster.member import BrokerIdInUse
 from penstock.cluster.topics import MorePartitions, NewTopic
 from penstock.protocol.errors import ErrorCode
@@ -303,6 +303,28 @@ def test_a_new_controller_is_told_again_about_failed_log_directories(new_session
             await agree(members, lambda m: m.image.controller_epoch >= 2)
             await agree(members, lambda m: m.image.topics["t"].partitions[0].offline == (2,))
             assert members[0].image.topics["t"].partitions[0].leader in (1, 3)
+
+    asyncio.run(story())
+
+
+def test_brokers_of_two_releases_run_side_by_side(new_session: NewSession) -> None:
+    """A rolling upgrade: the older broker reads only format 0 of the image; each in turn is the controller."""
+
+    async def story() -> None:
+        async with cluster(new_session, 1) as (wire, members):
+            members.append(await join(wire, new_session(), 2, features={IMAGE_FEATURE: (0, 0)}))
+            await create(members[1], "before", 2, 2)
+            await agree(members, lambda m: "before" in m.image.topics)
+            assert wire.formats == {1: FORMAT, 2: 0}
+            await members[0].leave()
+            await agree(members[1:], lambda m: m.image.controller_id == 2 and 1 not in m.image.brokers)
+            members[0] = await join(wire, new_session(), 1)
+            await members[1].leave()
+            await agree(members[:1], lambda m: m.image.controller_id == 1 and 2 not in m.image.brokers)
+            members[1] = await join(wire, new_session(), 2)
+            await create(members[1], "after", 2, 2)
+            await agree(members, lambda m: {"before", "after"} <= m.image.topics.keys())
+            assert wire.formats == {1: FORMAT, 2: FORMAT}
 
     asyncio.run(story())
 
