@@ -150,8 +150,9 @@ class LogDirectory:
         return sorted(found)
 
     def doomed_folders(self) -> list[Path]:
-        """Replicas whose deletion a stop interrupted."""
-        return [self.path / entry.name for entry in os.scandir(self.path) if entry.name.endswith(DELETE_SUFFIX)]
+        """Replicas whose deletion, or whose move to here, a stop interrupted."""
+        doomed = (DELETE_SUFFIX, FUTURE_SUFFIX)
+        return [self.path / entry.name for entry in os.scandir(self.path) if entry.name.endswith(doomed)]
 
     def rename_for_deletion(self, folder: Path) -> Path:
         """The folder under a name that no broker loads."""

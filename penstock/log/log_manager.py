@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -177,7 +178,7 @@ class LogManager:
         def load(replica: tuple[str, int, Path]) -> Log:
             topic, partition, folder = replica
             key = (topic, partition)
-            log = self._new_log(folder, topic, partition, self._config_for(topic), None)
+            log = self.new_log(folder, topic, partition, self._config_for(topic), None)
             recovery.load(
                 log,
                 clean=directory.was_clean,
@@ -199,7 +200,8 @@ class LogManager:
         for folder in directory.doomed_folders():
             self.unlink_later([folder], 0)
 
-    def _new_log(self, folder: Path, topic: str, partition: int, config: LogConfig, topic_id: uuid.UUID | None) -> Log:
+    def new_log(self, folder: Path, topic: str, partition: int, config: LogConfig, topic_id: uuid.UUID | None) -> Log:
+        """An empty shell over a folder, to be begun or loaded."""
         return Log(
             folder,
             topic,
@@ -266,10 +268,12 @@ class LogManager:
             folder = directory.path / f"{topic}-{partition}"
             try:
                 folder.mkdir(exist_ok=True)
-                log = self._new_log(folder, topic, partition, config, topic_id)
+                log = self.new_log(folder, topic, partition, config, topic_id)
+                # Normally empty; whatever a hand or a crash left there is kept, never overwritten.
+                recovery.load(log, clean=False, recovery_point=0, log_start_offset=0, high_watermark=0)
                 if topic_id is not None:
-                    write_topic_id(folder, topic_id)
-                maintenance.begin(log, 0)
+                    # Two syncs that nobody has to wait for: a folder without an id gets it again at the next start.
+                    self.in_thread(directory.path, partial(_write_topic_id, folder, topic_id))
             except OSError as error:
                 self.fail_directory(directory.path, error)
                 continue
@@ -308,6 +312,11 @@ class LogManager:
             self.fail_directory(directory.path, error)
             return
         self.unlink_later([doomed], log.config.file_delete_delay_ms)
+
+    def replace(self, old: Log, new: Log) -> None:
+        """A replica has moved to another folder: its old one goes."""
+        self.delete(old.topic, old.partition)
+        self._logs[(new.topic, new.partition)] = new
 
     def logs(self) -> Iterable[Log]:
         """Every log on line."""
@@ -517,3 +526,8 @@ def _remove(paths: Iterable[Path]) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             unlink_all([path])
+
+
+def _write_topic_id(folder: Path, topic_id: uuid.UUID) -> None:
+    with contextlib.suppress(FileNotFoundError):  # deleted again meanwhile
+        write_topic_id(folder, topic_id)

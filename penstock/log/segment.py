@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
+from struct import Struct
 from typing import Final
 
 from penstock.log.files import (
@@ -27,9 +28,10 @@ from penstock.log.files import (
 from penstock.log.offset_index import OffsetIndex
 from penstock.log.time_index import TimeIndex
 from penstock.log.txn_index import TxnIndex
-from penstock.protocol.batch import HEADER_BYTES, BatchHeader, InvalidBatch
+from penstock.protocol.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, InvalidBatch
 
-_SCAN_BYTES: Final = 16 * 1024
+_SCAN_BYTES: Final = 8 * 1024
+_SKETCH: Final = Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta: enough to walk
 RECENT_MAX: Final = 512
 UNKNOWN_ROLL_TIME: Final = -2  # below every timestamp: asks for the slow check
 
@@ -213,9 +215,25 @@ class Segment:
         return self.find_from(self.offset_index.lookup(offset), offset)
 
     def find_from(self, position: int, offset: int) -> tuple[int, int] | None:
-        for header in self.headers(position):
-            if header.last_offset >= offset:
-                return header.position, header.size
+        """(position, size) of the first batch at or behind `position` whose last offset reaches `offset`."""
+        fd = self.file().fd
+        stop = self.size
+        unpack = _SKETCH.unpack_from
+        while position < stop:
+            chunk = os.pread(fd, min(_SCAN_BYTES, stop - position), position)
+            relative = 0
+            usable = len(chunk) - _SKETCH.size
+            while relative <= usable:
+                base_offset, length, magic, last_delta = unpack(chunk, relative)
+                if magic != MAGIC or length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
+                    raise InvalidBatch(f"no batch at {position + relative} of {self.path}")
+                size = length + LOG_OVERHEAD_BYTES
+                if base_offset + last_delta >= offset:
+                    return position + relative, size
+                relative += size
+            if not relative:
+                raise InvalidBatch(f"{self.path} ends inside the batch at {position}")
+            position += relative
         return None
 
     def headers(self, position: int = 0, end: int | None = None) -> Iterator[BatchHeader]:
