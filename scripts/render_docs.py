@@ -174,11 +174,28 @@ def _first_line(file: Path) -> str:
     return re.split(r"(?<=[a-z)`])\. ", paragraph)[0].rstrip(".")
 
 
+def render_differences() -> str:
+    """docs/differences.md: where we differ from Apache Kafka, from the list that the oracle test uses."""
+    from penstock.testing.probes.differences import BY_DESIGN, PROBES
+
+    lines = [
+        "# Differences from Apache Kafka 4.3\n",
+        "Rendered by `make docs` from the list that the oracle test uses; do not edit.\n",
+        "Some 330 requests, good, odd and bad, go to both brokers in the suite (`penstock/testing/probes`); the answers"
+        " are the same but for these:\n",
+    ]
+    lines += [f"- **{name}**: {reason}" for name, reason in PROBES.items()]
+    lines += ["", "And by design:\n"]
+    lines += [f"- **{name}**: {reason}" for name, reason in BY_DESIGN.items()]
+    return "\n".join([*lines, ""])
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "configuration.md": render_configuration,
     "metrics.md": render_metrics,
     "apis.md": render_apis,
     "map.md": render_map,
+    "differences.md": render_differences,
 }
 
 

@@ -23,7 +23,7 @@ def _pages() -> dict[str, str]:
     return {name: render() for name, render in _script("render_docs").PAGES.items()}
 
 
-@pytest.mark.parametrize("name", ["configuration.md", "metrics.md", "apis.md", "map.md"])
+@pytest.mark.parametrize("name", ["configuration.md", "metrics.md", "apis.md", "map.md", "differences.md"])
 def test_a_committed_page_equals_its_rendering(name: str) -> None:
     assert (ROOT / "docs" / name).read_text(encoding="utf-8") == _pages()[name], "run `make docs`"
 
