@@ -19,6 +19,7 @@ from penstock.log.log import Log
 from penstock.log.log_manager import LogManager
 from penstock.log.results import AppendResult, LogDirectoryFailed, LogWriteError, Origin
 from penstock.protocol.errors import ErrorCode
+from penstock.replication.log_dir_moves import LogDirMoves
 from penstock.replication.partition import IsrProposal, Partition, PartitionObserver
 from penstock.replication.throttle import ReplicationQuota
 from penstock.replication.waits import Parking, Timers
@@ -99,6 +100,7 @@ class ReplicaManager:
         self._observers: dict[str, PartitionObserver] = {}
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self.replication: Replication = replication or LocalReplication()
+        self.moves = LogDirMoves(self)
         self.on_replicas_failed: Callable[[list[TopicPartition]], None] = _nobody_to_tell
 
     # -- finding -------------------------------------------------------------------------------------------------
@@ -315,6 +317,7 @@ class ReplicaManager:
         logger.info("dropped %s-%d", partition.topic, partition.index)
 
     def _forget(self, partition: Partition, error: int) -> None:
+        self.moves.cancel((partition.topic, partition.index))
         self.replication.unfollow(partition)
         self.partitions.pop((partition.topic, partition.index), None)
         hosted = self._by_topic.get(partition.topic, {})
@@ -395,6 +398,7 @@ class ReplicaManager:
     async def stop(self) -> None:
         """Stop fetching and end all waits; logs are closed by their manager."""
         await self.replication.stop()
+        await self.moves.stop()
         self.write_staged()
         for partition in list(self.partitions.values()):
             partition.close(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))

@@ -35,6 +35,17 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
             partition_index=log.partition, partition_size=log.size_bytes(), offset_lag=lag, is_future_key=False
         )
         by_directory.setdefault(log.directory.parent, {}).setdefault(log.topic, []).append(row)
+    for (topic, index), future in broker.replicas.moves.futures.items():
+        partition = broker.replicas.find(topic, index)
+        if partition is None or (wanted is not None and (topic, index) not in wanted):
+            continue
+        row = api.DescribeLogDirsPartition(
+            partition_index=index,
+            partition_size=future.size_bytes(),
+            offset_lag=max(partition.log.log_end_offset - future.log_end_offset, 0),
+            is_future_key=True,
+        )
+        by_directory.setdefault(future.directory.parent, {}).setdefault(topic, []).append(row)
     failed = set(broker.log_manager.failed_directories)
     results = []
     for path, topics in by_directory.items():

@@ -1,7 +1,7 @@
 """ImagePush (key 10000, our own): the controller brings a broker to the newest metadata image. Between brokers only.
 
-The version of the message is the format of `cluster.image_codec`. What is stale (controller epoch, broker epoch, another
-cluster) is refused there; an accepted image is applied before it is answered.
+The version of the message is the format of `cluster.image_codec`. What is stale (controller epoch, broker epoch,
+another cluster) is refused there; an accepted image is applied before it is answered.
 """
 
 from __future__ import annotations
