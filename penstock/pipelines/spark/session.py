@@ -27,6 +27,8 @@ _EVERYWHERE: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.python.worker.reuse": "true",
+    # A Python process that starts on a busy machine may take longer than the fifteen seconds that Spark grants it.
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.streaming.metricsEnabled": "true",
     # Changelog checkpoints of the only state store that transformWithState accepts.
     "spark.sql.streaming.stateStore.providerClass": (
