@@ -2,8 +2,8 @@
 
 Appends are staged in memory and written by `write_staged`, once per wake-up of the loop. Nothing staged may be
 acknowledged or served before that; a failed write takes the log back to its last good end. Changes of the list of
-segments (roll, truncation, deletion) live in `maintenance`, lookups by time in `lookup`, checks that open a batch in
-`validation`, loading in `recovery`.
+segments (roll, truncation, deletion) live in `maintenance`, lookups by time in `lookup`, loading in `recovery`; the
+ways in are `append_leader`, `append_follower` and `staging`.
 """
 
 from __future__ import annotations
@@ -12,73 +12,19 @@ import os
 import uuid
 from bisect import bisect_right
 from pathlib import Path
-from struct import Struct
 from typing import Final
 
 from penstock.base.settings import LogConfig
-from penstock.log import lookup, maintenance
+from penstock.log import append_follower, append_leader, lookup, maintenance, staging
 from penstock.log.events import LogEvents
-from penstock.log.files import LEADER_EPOCH_CHECKPOINT, NO_SPACE_ERRNOS, write_all
+from penstock.log.files import LEADER_EPOCH_CHECKPOINT
 from penstock.log.leader_epochs import LeaderEpochs
-from penstock.log.producer_state import (
-    KEPT_BATCHES,
-    MAX_SEQUENCE,
-    KeptBatch,
-    ProducerEntry,
-    ProducerState,
-    Undo,
-    VerificationGuard,
-)
-from penstock.log.results import (
-    AbortedTransaction,
-    AppendResult,
-    FollowerAppend,
-    LogWriteError,
-    OffsetOutOfRange,
-    Origin,
-    Region,
-    TimestampOffset,
-)
-from penstock.log.segment import RECENT_MAX, UNKNOWN_ROLL_TIME, Segment
-from penstock.log.validation import (
-    CHECKED_RECORDS_MAX,
-    Inspection,
-    check_client_batch,
-    inspect,
-    is_framed,
-    may_open,
-    must_open,
-)
-from penstock.protocol.batch import (
-    CODEC_MASK,
-    CONTROL_BIT,
-    CRC_START,
-    HEADER,
-    HEADER_BYTES,
-    LOG_APPEND_TIME_BIT,
-    LOG_OVERHEAD_BYTES,
-    TRANSACTIONAL_BIT,
-    BatchHeader,
-    InvalidBatch,
-    crc_matches,
-    iterate_batches,
-    patch_timestamp,
-    read_marker,
-)
-from penstock.protocol.crc import native_crc32c
-from penstock.protocol.errors import ErrorCode
+from penstock.log.producer_state import ProducerEntry, ProducerState, Undo, VerificationGuard
+from penstock.log.results import AbortedTransaction, OffsetOutOfRange, Region, TimestampOffset
+from penstock.log.segment import UNKNOWN_ROLL_TIME, Segment
+from penstock.log.validation import may_open
 
-Buffer = bytes | bytearray | memoryview
-
-_FRONT: Final = Struct(">qii")  # base offset, batch length, leader epoch
 _FOREVER: Final = 2**63 - 1
-_MAX_SPAN: Final = 2**31 - 1
-_CLIENT: Final = Origin.CLIENT
-_NONE: Final = ErrorCode.NONE
-
-_unpack_header = HEADER.unpack_from
-_pack_front = _FRONT.pack_into
-_new_tuple = tuple.__new__
 
 
 class Log:
@@ -95,7 +41,7 @@ class Log:
         topic_id: uuid.UUID | None = None,
         verify_transactions: bool = True,
     ) -> None:
-        """An empty shell: `recovery.load_log` or `maintenance.begin` gives it segments."""
+        """An empty shell: `recovery.load` or `maintenance.begin` gives it segments."""
         self.directory = directory
         self.topic = topic
         self.partition = partition
@@ -118,12 +64,12 @@ class Log:
         self.segments: list[Segment] = []
         self.segment_bases: list[int] = []
         self.active: Segment
-        self._staged: list[bytearray | bytes] = []
-        self._undo: list[Undo] = []
-        self._mark: tuple[int, int, int, int, int, int, int] = (0, 0, 0, 0, 0, 0, 0)
-        self._marked_epochs: list[tuple[int, int]] | None = None
-        self._written_end_offset = 0
-        self._roll_limit_bytes = 0
+        self.staged: list[bytearray | bytes] = []
+        self.undo: list[Undo] = []
+        self.mark: tuple[int, int, int, int, int, int, int] = (0, 0, 0, 0, 0, 0, 0)
+        self.marked_epochs: list[tuple[int, int]] | None = None
+        self.written_end_offset = 0
+        self.roll_limit_bytes = 0
         self.update_config(config)
 
     def __repr__(self) -> str:
@@ -132,477 +78,20 @@ class Log:
     def update_config(self, config: LogConfig) -> None:
         """Take new topic settings from now on."""
         self.config = config
-        self._may_open = may_open(config)
-        self._max_message_bytes = config.max_message_bytes
-        self._index_interval_bytes = config.index_interval_bytes
-        self._log_append_time = config.log_append_time
-        self._after_max_ms = _FOREVER if config.log_append_time else config.message_timestamp_after_max_ms
-        self._flush_messages = config.flush_messages
-        self._roll_limit_bytes = config.segment_bytes
+        self.may_open = may_open(config)
+        self.max_message_bytes = config.max_message_bytes
+        self.index_interval_bytes = config.index_interval_bytes
+        self.log_append_time = config.log_append_time
+        self.after_max_ms = _FOREVER if config.log_append_time else config.message_timestamp_after_max_ms
+        self.flush_messages = config.flush_messages
+        self.roll_limit_bytes = config.segment_bytes
         for segment in self.segments[-1:]:
             segment.roll_after_timestamp = UNKNOWN_ROLL_TIME
 
-    # -- append as leader
-
-    def append_as_leader(
-        self,
-        batch: Buffer,
-        leader_epoch: int,
-        now_ms: int,
-        origin: Origin = Origin.CLIENT,
-        *,
-        inspection: Inspection | None = None,
-        guard: VerificationGuard | None = None,
-        transaction_version: int = 1,
-    ) -> AppendResult:
-        """Check one batch, give it offsets and stage it. May raise LogWriteError when it has to write first (a roll, a
-        marker): then everything staged before is void, too.
-
-        Markers come with Origin.COORDINATOR and the `transaction_version` of their coordinator. The `guard` of a
-        verification is needed by the first batch of a transaction. `inspection` is the result of
-        `validation.inspect` when the caller had that done in a worker; without it the log inspects by itself.
-        """
-        size = len(batch)
-        if size < HEADER_BYTES:
-            return self._refuse(ErrorCode.INVALID_RECORD, f"{size} bytes hold no batch")
-        (
-            sent_offset,
-            length,
-            _,
-            magic,
-            crc,
-            attributes,
-            last_delta,
-            _,
-            max_timestamp,
-            producer_id,
-            producer_epoch,
-            sequence,
-            count,
-        ) = _unpack_header(batch)
-        if origin is _CLIENT:
-            if (
-                magic != 2
-                or length + LOG_OVERHEAD_BYTES != size
-                or sent_offset
-                or count <= 0
-                or last_delta + 1 != count
-                or attributes & CONTROL_BIT
-                or (sequence < 0 <= producer_id)
-                or size > self._max_message_bytes
-                or native_crc32c(batch[CRC_START:] if type(batch) is memoryview else memoryview(batch)[CRC_START:])
-                != crc
-                or attributes & CODEC_MASK > 4
-                or (count <= CHECKED_RECORDS_MAX and not attributes & CODEC_MASK and not is_framed(batch, count))
-            ):
-                fault = check_client_batch(batch, self._max_message_bytes)
-                if fault is not None:
-                    return self._refuse(*fault)
-        elif size > self._max_message_bytes:
-            return self._refuse(ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes")
-
-        copy: bytearray | None = None
-        if (
-            inspection is not None
-            or max_timestamp - now_ms > self._after_max_ms
-            or attributes & LOG_APPEND_TIME_BIT
-            or (self._may_open and must_open(attributes, self.config))
-        ) and not attributes & CONTROL_BIT:
-            found = inspect(batch, self.config, now_ms, self.name) if inspection is None else inspection
-            if found.error is not _NONE:
-                return AppendResult(
-                    found.error,
-                    log_start_offset=self.log_start_offset,
-                    record_errors=found.record_errors,
-                    message=found.message,
-                    detail=found.detail,
-                )
-            copy = bytearray(found.batch)
-            size = len(copy)
-            if size > self._max_message_bytes:
-                return self._refuse(ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes after recompression")
-            header = BatchHeader.parse(copy)
-            length, attributes, max_timestamp = header.batch_length, header.attributes, header.max_timestamp
-        append_time_ms = -1
-        if self._log_append_time:
-            append_time_ms = now_ms
-            if copy is None:
-                copy = bytearray(batch)
-            if not attributes & CONTROL_BIT:
-                attributes |= LOG_APPEND_TIME_BIT
-                max_timestamp = now_ms
-                patch_timestamp(copy, attributes, max_timestamp)
-        elif attributes & LOG_APPEND_TIME_BIT:
-            copy = bytearray(batch) if copy is None else copy
-            attributes &= ~LOG_APPEND_TIME_BIT
-            patch_timestamp(copy, attributes, max_timestamp)
-        if size > self.config.segment_bytes:
-            return self._refuse(ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes exceed a segment")
-
-        if producer_id >= 0:
-            if attributes & CONTROL_BIT:
-                return self._append_marker(batch, leader_epoch, transaction_version)
-            entry = self.producers_state.entries.get(producer_id)
-            # The next batch of a known producer outside transactions: nothing else to check.
-            in_sequence = (
-                entry is not None
-                and entry.epoch == producer_epoch
-                and entry.batches
-                and entry.batches[-1][1] + 1 == sequence
-                and not attributes & TRANSACTIONAL_BIT
-                and entry.txn_first_offset < 0
-                and origin is _CLIENT
-                and sequence + last_delta <= MAX_SEQUENCE
-            )
-            if not in_sequence:
-                answer = self._check_producer(
-                    entry, attributes, producer_id, producer_epoch, sequence, last_delta, origin, guard
-                )
-                if answer is not None:
-                    return answer
-
-        segment = self.active
-        base_offset = self.log_end_offset
-        last_offset = base_offset + last_delta
-        position = segment.end_position
-        if (
-            position + size > self._roll_limit_bytes
-            or max_timestamp > segment.roll_after_timestamp
-            or last_offset - segment.base_offset > _MAX_SPAN
-        ) and maintenance.should_roll(self, size, max_timestamp, last_offset):
-            maintenance.roll(self, base_offset)
-            segment = self.active
-            position = 0
-            maintenance.should_roll(self, size, max_timestamp, last_offset)  # sets the new segment's roll time
-
-        if copy is None:
-            copy = bytearray(batch)
-        _pack_front(copy, 0, base_offset, length, leader_epoch)
-        if not self._staged:
-            self._begin_stage()
-        self._staged.append(copy)
-        if leader_epoch != self.epochs.latest:
-            self._assign_epoch(leader_epoch, base_offset)
-        if producer_id >= 0:
-            if entry is not None and in_sequence:
-                # producers_state.put_batch for the usual case, spelled out
-                kept = entry.batches
-                self._undo.append(
-                    (
-                        producer_id,
-                        entry,
-                        producer_epoch,
-                        entry.coordinator_epoch,
-                        entry.last_timestamp,
-                        -1,
-                        kept,
-                    )
-                )
-                added = (sequence, sequence + last_delta, last_offset, last_delta, max_timestamp)
-                entry.batches = (*kept[1:], added) if len(kept) >= KEPT_BATCHES else (*kept, added)
-                entry.last_timestamp = max_timestamp
-            else:
-                self._undo.append(
-                    self.producers_state.put_batch(
-                        producer_id,
-                        producer_epoch,
-                        sequence,
-                        last_delta,
-                        last_offset,
-                        max_timestamp,
-                        attributes & TRANSACTIONAL_BIT != 0,
-                    )
-                )
-
-        # segment.note_batch, spelled out: a call less for every append
-        if max_timestamp > segment.max_timestamp:
-            segment.max_timestamp = max_timestamp
-            segment.max_timestamp_offset = last_offset
-        recent = segment.recent_lasts
-        if len(recent) >= RECENT_MAX:
-            segment.forget_older_half()
-        recent.append(last_offset)
-        segment.recent_positions.append(position)
-        if segment.bytes_since_index > self._index_interval_bytes:
-            self._index(segment, last_offset, position)
-        segment.bytes_since_index += size
-        segment.end_position = position + size
-        self.log_end_offset = last_offset + 1
-        # AppendResult(…) without the call that fills in defaults
-        return _new_tuple(
-            AppendResult,
-            (_NONE, base_offset, last_offset, append_time_ms, self.log_start_offset, (), None, False, None),
-        )
-
-    def _refuse(self, error: ErrorCode, detail: str) -> AppendResult:
-        plain = error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE)
-        return AppendResult(error, log_start_offset=-1 if plain else self.log_start_offset, detail=detail)
-
-    def _check_producer(
-        self,
-        entry: ProducerEntry | None,
-        attributes: int,
-        producer_id: int,
-        producer_epoch: int,
-        sequence: int,
-        last_delta: int,
-        origin: Origin,
-        guard: VerificationGuard | None,
-    ) -> AppendResult | None:
-        """The rules for producers in Kafka's order; None if the batch may go on."""
-        state = self.producers_state
-        if origin is _CLIENT and entry is not None:
-            last_sequence = (sequence + last_delta) % (1 << 31)
-            kept = state.find_duplicate(entry, producer_epoch, sequence, last_sequence)
-            if kept is not None:
-                return self._duplicate(kept)
-        transactional = bool(attributes & TRANSACTIONAL_BIT)
-        if (
-            transactional
-            and self.verify_transactions
-            and not self.has_ongoing_transaction(producer_id, producer_epoch)
-            and not state.is_verified(producer_id, guard)
-        ):
-            return self._refuse(ErrorCode.INVALID_TXN_STATE, "the batch is not part of a verified transaction")
-        if entry is not None and producer_epoch < entry.epoch:
-            return self._refuse(
-                ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {producer_epoch} of producer {producer_id} < {entry.epoch}"
-            )
-        if origin is _CLIENT:
-            fault = state.check_sequence(entry, producer_id, producer_epoch, sequence)
-            if fault is not None:
-                return self._refuse(*fault)
-        if entry is not None and entry.txn_first_offset >= 0 and not transactional:
-            return self._refuse(ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has an open transaction")
-        if transactional:
-            state.forget_verification(producer_id)
-        return None
-
-    def _duplicate(self, kept: KeptBatch) -> AppendResult:
-        _, _, last_offset, delta, timestamp = kept
-        append_time_ms = timestamp if self._log_append_time else -1
-        start = self.log_start_offset
-        return AppendResult(_NONE, last_offset - delta, last_offset, append_time_ms, start, duplicate=True)
-
-    def _append_marker(self, batch: Buffer, leader_epoch: int, transaction_version: int) -> AppendResult:
-        """Markers are rare and change much: each is written at once, so that a failed write leaves nothing to undo."""
-        header = BatchHeader.parse(batch)
-        marker = read_marker(batch, header)
-        if marker is None:
-            return self._refuse(ErrorCode.INVALID_RECORD, "the control batch is no transaction marker")
-        error = self.producers_state.check_marker(
-            header.producer_id, header.producer_epoch, marker.coordinator_epoch, transaction_version
-        )
-        if error is not None:
-            return self._refuse(error, f"marker of producer {header.producer_id} epoch {header.producer_epoch}")
-        self.write_staged()
-        base_offset = self.log_end_offset
-        if maintenance.should_roll(self, header.size, header.max_timestamp, base_offset):
-            maintenance.roll(self, base_offset)
-        copy = bytearray(batch)
-        _pack_front(copy, 0, base_offset, header.batch_length, leader_epoch)
-        self._stage_whole(copy, BatchHeader.parse(copy))
-        self.write_staged()
-        self._apply_marker(BatchHeader.parse(copy), copy)
-        return AppendResult(_NONE, base_offset, base_offset, -1, self.log_start_offset)
-
-    # -- append as follower
-
-    def append_as_follower(self, batches: Buffer) -> FollowerAppend:
-        """Stage whole batches from the leader as they are; a cut one at the end is ignored.
-
-        InvalidBatch when they are corrupt or do not continue this log: then what came before it in `batches` stays
-        staged. Control batches are written at once, as for a leader. The bytes are copied.
-        """
-        view = memoryview(batches)
-        first_offset = -1
-        last_offset = -1
-        taken = 0
-        for header in iterate_batches(view):
-            if header.base_offset < self.log_end_offset:
-                raise InvalidBatch(f"{self.name}: offset {header.base_offset} is before the end {self.log_end_offset}")
-            if not crc_matches(view, header):
-                raise InvalidBatch(f"{self.name}: the checksum of the batch at {header.base_offset} differs")
-            if maintenance.should_roll(self, header.size, header.max_timestamp, header.last_offset):
-                maintenance.roll(self, header.base_offset)
-            data = bytes(view[header.position : header.position + header.size])
-            if header.is_control:
-                self.write_staged()
-                self._stage_whole(data, header)
-                self.write_staged()
-                if header.has_producer_id:
-                    self._apply_marker(header._replace(position=0), data)
-            else:
-                self._stage_whole(data, header)
-                if header.has_producer_id:
-                    self._undo.append(self._put_producer(header))
-            if first_offset < 0:
-                first_offset = header.base_offset
-            last_offset = header.last_offset
-            taken += 1
-        return FollowerAppend(first_offset, last_offset, taken)
-
-    def _put_producer(self, header: BatchHeader) -> Undo:
-        return self.producers_state.put_batch(
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            header.last_offset_delta,
-            header.last_offset,
-            header.max_timestamp,
-            header.is_transactional,
-        )
-
-    def replay(self, header: BatchHeader, data: Buffer | None) -> None:
-        """Bring the producer state behind a batch that is in the log already (loading); `data` for control batches."""
-        if not header.has_producer_id:
-            return
-        if header.is_control:
-            marker = read_marker(data, header) if data is not None else None
-            if marker is not None:
-                self.producers_state.end_transaction(
-                    header.producer_id,
-                    header.producer_epoch,
-                    marker.coordinator_epoch,
-                    marker.control_type == 0,
-                    header.last_offset,
-                    header.max_timestamp,
-                )
-        else:
-            self._put_producer(header)
-
-    def _apply_marker(self, header: BatchHeader, data: Buffer) -> None:
-        marker = read_marker(data, header._replace(position=0))
-        if marker is None:
-            return
-        state = self.producers_state
-        ended = state.end_transaction(
-            header.producer_id,
-            header.producer_epoch,
-            marker.coordinator_epoch,
-            marker.control_type == 0,
-            header.last_offset,
-            header.max_timestamp,
-        )
-        if ended is not None and ended.aborted:
-            self.active.txn_index.append(state.aborted_entry(ended))
-        self._update_stable()
-
-    def _stage_whole(self, data: bytearray | bytes, header: BatchHeader) -> None:
-        """Stage bytes that carry their offsets already."""
-        segment = self.active
-        position = segment.end_position
-        if not self._staged:
-            self._begin_stage()
-        self._staged.append(data)
-        if header.leader_epoch != self.epochs.latest:
-            self._assign_epoch(header.leader_epoch, header.base_offset)
-        segment.note_batch(header.last_offset, position, header.max_timestamp)
-        if segment.bytes_since_index > self._index_interval_bytes:
-            self._index(segment, header.last_offset, position)
-        segment.bytes_since_index += header.size
-        segment.end_position = position + header.size
-        self.log_end_offset = header.next_offset
-
-    # -- staging
-
-    def _begin_stage(self) -> None:
-        segment = self.active
-        self._mark = (
-            self.log_end_offset,
-            segment.bytes_since_index,
-            segment.max_timestamp,
-            segment.max_timestamp_offset,
-            len(segment.offset_index.file.pending),
-            len(segment.time_index.file.pending),
-            segment.end_position,
-        )
-        self.events.staged[self] = None
-
-    def _assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        if self._marked_epochs is None:
-            self._marked_epochs = self.epochs.entries()
-        self.epochs.assign(leader_epoch, start_offset)
-
-    def _index(self, segment: Segment, last_offset: int, position: int) -> None:
-        segment.index_batch(last_offset, position)
-        index_bytes = self.config.segment_index_bytes
-        if segment.offset_index.is_full(index_bytes) or segment.time_index.is_full(index_bytes):
-            self._roll_limit_bytes = 0  # the next append asks should_roll
-
-    def write_staged(self) -> None:
-        """Write everything staged, with one system call. LogWriteError voids all of it."""
-        staged = self._staged
-        if not staged:
-            return
-        segment = self.active
-        position = segment.size
-        try:
-            if len(staged) == 1:
-                data = staged[0]
-                if os.pwrite(segment.file().fd, data, position) != len(data):
-                    write_all(segment.file().fd, staged, position)
-            else:
-                write_all(segment.file().fd, staged, position)
-        except OSError as error:
-            self._void_staged(error)
-        segment.size = segment.end_position
-        self._staged = []
-        self.events.staged.pop(self, None)
-        if self._undo:
-            self._undo.clear()
-        self._marked_epochs = None
-        self._written_end_offset = self.log_end_offset
-        if self.log_end_offset - self.recovery_point >= self._flush_messages:
-            maintenance.flush(self)
-        elif len(segment.offset_index.file.pending) >= 4096:
-            self._write_index_pages(segment)
-
-    def _write_index_pages(self, segment: Segment) -> None:
-        try:
-            segment.write_indexes()
-        except OSError as error:
-            # The entries stay in memory and are tried again; the batches themselves are written.
-            if error.errno not in NO_SPACE_ERRNOS:
-                self.events.failed(self, error)
-
-    def _void_staged(self, cause: OSError) -> None:
-        """Back to the last good end, in memory and in the file."""
-        segment = self.active
-        (
-            end_offset,
-            segment.bytes_since_index,
-            segment.max_timestamp,
-            segment.max_timestamp_offset,
-            index_bytes,
-            time_index_bytes,
-            segment.end_position,
-        ) = self._mark
-        segment.roll_after_timestamp = UNKNOWN_ROLL_TIME
-        segment.offset_index.file.drop_pending_from(index_bytes)
-        segment.time_index.drop_pending_from(time_index_bytes)
-        segment.forget_recent()
-        for undo in reversed(self._undo):
-            self.producers_state.undo(undo)
-        self._undo.clear()
-        if self._marked_epochs is not None:
-            self.epochs.restore(self._marked_epochs)
-            self._marked_epochs = None
-        self._staged = []
-        self.events.staged.pop(self, None)
-        self._roll_limit_bytes = self.config.segment_bytes
-        self.log_end_offset = end_offset
-        if self.abandoned:
-            raise LogWriteError(f"{self.name} was deleted", directory_failed=False) from cause
-        failed = cause.errno not in NO_SPACE_ERRNOS
-        try:
-            os.ftruncate(segment.file().fd, segment.size)
-        except OSError as error:
-            failed = True
-            cause = error
-        if failed:
-            self.events.failed(self, cause)
-        raise LogWriteError(f"{self.name}: {cause}", directory_failed=failed) from cause
+    append_as_leader = append_leader.append_as_leader
+    append_as_follower = append_follower.append_as_follower
+    replay = append_follower.replay
+    write_staged = staging.write_staged
 
     # -- read
 
@@ -614,7 +103,7 @@ class Log:
         With `at_least_one` the first batch comes whole even if it is larger than `max_bytes`; without, a first batch
         that does not fit gives an empty region. The end may cut a later batch, as in Kafka.
         """
-        if self._staged:
+        if self.staged:
             self.write_staged()
         end_offset = self.log_end_offset
         if not self.log_start_offset <= offset <= end_offset:
@@ -665,16 +154,16 @@ class Log:
     def set_high_watermark(self, offset: int) -> None:
         """Clamp to [log start, log end] and derive the last stable offset. Writes what is staged below it first, so
         call it after the wake-up's `write_staged`."""
-        if offset > self._written_end_offset:
+        if offset > self.written_end_offset:
             self.write_staged()
             offset = min(offset, self.log_end_offset)
         self.high_watermark = offset = max(offset, self.log_start_offset)
         if self.producers_state.has_transactions():
-            self._update_stable()
+            self.update_stable()
         else:
             self.last_stable_offset = offset
 
-    def _update_stable(self) -> None:
+    def update_stable(self) -> None:
         state = self.producers_state
         state.on_high_watermark(self.high_watermark)
         unstable = state.first_unstable_offset()
@@ -690,7 +179,7 @@ class Log:
             return False
         self.log_start_offset = offset
         self.epochs.truncate_from_start(offset)
-        self._update_stable()
+        self.update_stable()
         self.events.log_start_raised(self)
         return True
 
@@ -710,8 +199,8 @@ class Log:
 
     def rest_at(self, end_offset: int) -> None:
         """After loading or truncation: this is the end, nothing is staged."""
-        self.log_end_offset = self._written_end_offset = end_offset
-        self._roll_limit_bytes = self.config.segment_bytes
+        self.log_end_offset = self.written_end_offset = end_offset
+        self.roll_limit_bytes = self.config.segment_bytes
 
     # -- leader epochs
 
@@ -783,8 +272,8 @@ class Log:
     def abandon(self) -> None:
         """The log is being deleted: what is staged is void, files close when their readers are done."""
         self.abandoned = True
-        self._staged = []
-        self._undo.clear()
+        self.staged = []
+        self.undo.clear()
         self.events.staged.pop(self, None)
         for segment in self.segments:
             segment.close()

@@ -209,6 +209,8 @@ class FlushJob:
             if self._epochs is not None:
                 write_epochs(log.directory / LEADER_EPOCH_CHECKPOINT, self._epochs)
             fsync_directory(log.directory)
+            if log.recovery_point == 0:
+                fsync_directory(log.directory.parent)  # the folder itself may be new
         except OSError:
             if not log.directory.exists():  # the topic was deleted meanwhile
                 return

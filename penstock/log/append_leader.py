@@ -1,0 +1,320 @@
+"""Appending as leader: the checks in Kafka's order, offsets, producer state, staging. The broker's hot path.
+
+A usual batch is decided by its header: one unpack, one checksum, a few comparisons. Whatever is not usual branches off
+to a function of its own.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from penstock.log import maintenance
+from penstock.log.append_follower import apply_marker, stage_whole
+from penstock.log.producer_state import KEPT_BATCHES, MAX_SEQUENCE, KeptBatch, ProducerEntry, VerificationGuard
+from penstock.log.results import AppendResult, Origin
+from penstock.log.segment import RECENT_MAX
+from penstock.log.staging import assign_epoch, begin_stage, index_batch
+from penstock.log.validation import (
+    CHECKED_RECORDS_MAX,
+    Inspection,
+    check_client_batch,
+    inspect,
+    is_framed,
+    must_open,
+)
+from penstock.protocol.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD_BYTES,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    patch_timestamp,
+    read_marker,
+)
+from penstock.protocol.crc import native_crc32c
+from penstock.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.log.log import Log
+
+Buffer = bytes | bytearray | memoryview
+
+_FRONT: Final = Struct(">qii")  # base offset, batch length, leader epoch
+_MAX_SPAN: Final = 2**31 - 1
+_CLIENT: Final = Origin.CLIENT
+_NONE: Final = ErrorCode.NONE
+
+_unpack_header = HEADER.unpack_from
+_pack_front = _FRONT.pack_into
+_new_tuple = tuple.__new__
+
+
+def append_as_leader(
+    log: Log,
+    batch: Buffer,
+    leader_epoch: int,
+    now_ms: int,
+    origin: Origin = Origin.CLIENT,
+    *,
+    inspection: Inspection | None = None,
+    guard: VerificationGuard | None = None,
+    transaction_version: int = 1,
+) -> AppendResult:
+    """Check one batch, give it offsets and stage it. May raise LogWriteError when it has to write first (a roll, a
+    marker): then everything staged before is void, too.
+
+    Markers come with Origin.COORDINATOR and the `transaction_version` of their coordinator. The `guard` of a
+    verification is needed by the first batch of a transaction. `inspection` is the result of
+    `validation.inspect` when the caller had that done in a worker; without it the log inspects by itself.
+    """
+    size = len(batch)
+    if size < HEADER_BYTES:
+        return _refuse(log, ErrorCode.INVALID_RECORD, f"{size} bytes hold no batch")
+    (
+        sent_offset,
+        length,
+        _,
+        magic,
+        crc,
+        attributes,
+        last_delta,
+        _,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        sequence,
+        count,
+    ) = _unpack_header(batch)
+    if origin is _CLIENT:
+        if (
+            magic != 2
+            or length + LOG_OVERHEAD_BYTES != size
+            or sent_offset
+            or count <= 0
+            or last_delta + 1 != count
+            or attributes & CONTROL_BIT
+            or (sequence < 0 <= producer_id)
+            or size > log.max_message_bytes
+            or native_crc32c(batch[CRC_START:] if type(batch) is memoryview else memoryview(batch)[CRC_START:]) != crc
+            or attributes & CODEC_MASK > 4
+            or (count <= CHECKED_RECORDS_MAX and not attributes & CODEC_MASK and not is_framed(batch, count))
+        ):
+            fault = check_client_batch(batch, log.max_message_bytes)
+            if fault is not None:
+                return _refuse(log, *fault)
+    elif size > log.max_message_bytes:
+        return _refuse(log, ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes")
+
+    copy: bytearray | None = None
+    if (
+        inspection is not None
+        or max_timestamp - now_ms > log.after_max_ms
+        or attributes & LOG_APPEND_TIME_BIT
+        or (log.may_open and must_open(attributes, log.config))
+    ) and not attributes & CONTROL_BIT:
+        found = inspect(batch, log.config, now_ms, log.name) if inspection is None else inspection
+        if found.error is not _NONE:
+            return AppendResult(
+                found.error,
+                log_start_offset=log.log_start_offset,
+                record_errors=found.record_errors,
+                message=found.message,
+                detail=found.detail,
+            )
+        copy = bytearray(found.batch)
+        size = len(copy)
+        if size > log.max_message_bytes:
+            return _refuse(log, ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes after recompression")
+        header = BatchHeader.parse(copy)
+        length, attributes, max_timestamp = header.batch_length, header.attributes, header.max_timestamp
+    append_time_ms = -1
+    if log.log_append_time:
+        append_time_ms = now_ms
+        if copy is None:
+            copy = bytearray(batch)
+        if not attributes & CONTROL_BIT:
+            attributes |= LOG_APPEND_TIME_BIT
+            max_timestamp = now_ms
+            patch_timestamp(copy, attributes, max_timestamp)
+    elif attributes & LOG_APPEND_TIME_BIT:
+        copy = bytearray(batch) if copy is None else copy
+        attributes &= ~LOG_APPEND_TIME_BIT
+        patch_timestamp(copy, attributes, max_timestamp)
+    if size > log.config.segment_bytes:
+        return _refuse(log, ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes exceed a segment")
+
+    if producer_id >= 0:
+        if attributes & CONTROL_BIT:
+            return _append_marker(log, batch, leader_epoch, transaction_version)
+        entry = log.producers_state.entries.get(producer_id)
+        # The next batch of a known producer outside transactions: nothing else to check.
+        in_sequence = (
+            entry is not None
+            and entry.epoch == producer_epoch
+            and entry.batches
+            and entry.batches[-1][1] + 1 == sequence
+            and not attributes & TRANSACTIONAL_BIT
+            and entry.txn_first_offset < 0
+            and origin is _CLIENT
+            and sequence + last_delta <= MAX_SEQUENCE
+        )
+        if not in_sequence:
+            answer = _check_producer(
+                log, entry, attributes, producer_id, producer_epoch, sequence, last_delta, origin, guard
+            )
+            if answer is not None:
+                return answer
+
+    segment = log.active
+    base_offset = log.log_end_offset
+    last_offset = base_offset + last_delta
+    position = segment.end_position
+    if (
+        position + size > log.roll_limit_bytes
+        or max_timestamp > segment.roll_after_timestamp
+        or last_offset - segment.base_offset > _MAX_SPAN
+    ) and maintenance.should_roll(log, size, max_timestamp, last_offset):
+        maintenance.roll(log, base_offset)
+        segment = log.active
+        position = 0
+        maintenance.should_roll(log, size, max_timestamp, last_offset)  # sets the new segment's roll time
+
+    if copy is None:
+        copy = bytearray(batch)
+    _pack_front(copy, 0, base_offset, length, leader_epoch)
+    if not log.staged:
+        begin_stage(log)
+    log.staged.append(copy)
+    if leader_epoch != log.epochs.latest:
+        assign_epoch(log, leader_epoch, base_offset)
+    if producer_id >= 0:
+        if entry is not None and in_sequence:
+            # producers_state.put_batch for the usual case, spelled out
+            kept = entry.batches
+            log.undo.append(
+                (
+                    producer_id,
+                    entry,
+                    producer_epoch,
+                    entry.coordinator_epoch,
+                    entry.last_timestamp,
+                    -1,
+                    kept,
+                )
+            )
+            added = (sequence, sequence + last_delta, last_offset, last_delta, max_timestamp)
+            entry.batches = (*kept[1:], added) if len(kept) >= KEPT_BATCHES else (*kept, added)
+            entry.last_timestamp = max_timestamp
+        else:
+            log.undo.append(
+                log.producers_state.put_batch(
+                    producer_id,
+                    producer_epoch,
+                    sequence,
+                    last_delta,
+                    last_offset,
+                    max_timestamp,
+                    attributes & TRANSACTIONAL_BIT != 0,
+                )
+            )
+
+    # segment.note_batch, spelled out: a call less for every append
+    if max_timestamp > segment.max_timestamp:
+        segment.max_timestamp = max_timestamp
+        segment.max_timestamp_offset = last_offset
+    recent = segment.recent_lasts
+    if len(recent) >= RECENT_MAX:
+        segment.forget_older_half()
+    recent.append(last_offset)
+    segment.recent_positions.append(position)
+    if segment.bytes_since_index > log.index_interval_bytes:
+        index_batch(log, segment, last_offset, position)
+    segment.bytes_since_index += size
+    segment.end_position = position + size
+    log.log_end_offset = last_offset + 1
+    # AppendResult(…) without the call that fills in defaults
+    return _new_tuple(
+        AppendResult,
+        (_NONE, base_offset, last_offset, append_time_ms, log.log_start_offset, (), None, False, None),
+    )
+
+
+def _refuse(log: Log, error: ErrorCode, detail: str) -> AppendResult:
+    plain = error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE)
+    return AppendResult(error, log_start_offset=-1 if plain else log.log_start_offset, detail=detail)
+
+
+def _check_producer(
+    log: Log,
+    entry: ProducerEntry | None,
+    attributes: int,
+    producer_id: int,
+    producer_epoch: int,
+    sequence: int,
+    last_delta: int,
+    origin: Origin,
+    guard: VerificationGuard | None,
+) -> AppendResult | None:
+    """The rules for producers in Kafka's order; None if the batch may go on."""
+    state = log.producers_state
+    if origin is _CLIENT and entry is not None:
+        last_sequence = (sequence + last_delta) % (1 << 31)
+        kept = state.find_duplicate(entry, producer_epoch, sequence, last_sequence)
+        if kept is not None:
+            return _duplicate(log, kept)
+    transactional = bool(attributes & TRANSACTIONAL_BIT)
+    if (
+        transactional
+        and log.verify_transactions
+        and not log.has_ongoing_transaction(producer_id, producer_epoch)
+        and not state.is_verified(producer_id, guard)
+    ):
+        return _refuse(log, ErrorCode.INVALID_TXN_STATE, "the batch is not part of a verified transaction")
+    if entry is not None and producer_epoch < entry.epoch:
+        return _refuse(
+            log, ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {producer_epoch} of producer {producer_id} < {entry.epoch}"
+        )
+    if origin is _CLIENT:
+        fault = state.check_sequence(entry, producer_id, producer_epoch, sequence)
+        if fault is not None:
+            return _refuse(log, *fault)
+    if entry is not None and entry.txn_first_offset >= 0 and not transactional:
+        return _refuse(log, ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has an open transaction")
+    if transactional:
+        state.forget_verification(producer_id)
+    return None
+
+
+def _duplicate(log: Log, kept: KeptBatch) -> AppendResult:
+    _, _, last_offset, delta, timestamp = kept
+    append_time_ms = timestamp if log.log_append_time else -1
+    start = log.log_start_offset
+    return AppendResult(_NONE, last_offset - delta, last_offset, append_time_ms, start, duplicate=True)
+
+
+def _append_marker(log: Log, batch: Buffer, leader_epoch: int, transaction_version: int) -> AppendResult:
+    """Markers are rare and change much: each is written at once, so that a failed write leaves nothing to undo."""
+    header = BatchHeader.parse(batch)
+    marker = read_marker(batch, header)
+    if marker is None:
+        return _refuse(log, ErrorCode.INVALID_RECORD, "the control batch is no transaction marker")
+    error = log.producers_state.check_marker(
+        header.producer_id, header.producer_epoch, marker.coordinator_epoch, transaction_version
+    )
+    if error is not None:
+        return _refuse(log, error, f"marker of producer {header.producer_id} epoch {header.producer_epoch}")
+    log.write_staged()
+    base_offset = log.log_end_offset
+    if maintenance.should_roll(log, header.size, header.max_timestamp, base_offset):
+        maintenance.roll(log, base_offset)
+    copy = bytearray(batch)
+    _pack_front(copy, 0, base_offset, header.batch_length, leader_epoch)
+    stage_whole(log, copy, BatchHeader.parse(copy))
+    log.write_staged()
+    apply_marker(log, BatchHeader.parse(copy), copy)
+    return AppendResult(_NONE, base_offset, base_offset, -1, log.log_start_offset)
