@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run test lint format bench soak docs clean
+.PHONY: prove-eos setup run test lint format bench soak prove-spark-eos docs clean
 
 setup: $(VENV)/.complete
 
@@ -34,6 +34,12 @@ bench: setup
 
 soak: setup
 	$(BIN)/python -m penstock.testing.simulation --seeds $(or $(SEEDS),1000)
+
+prove-eos: setup
+	$(BIN)/python -m penstock.testing.eos_chain --records $(or $(RECORDS),1000000) $(ARGS)
+
+prove-spark-eos: setup
+	$(BIN)/python -m penstock.testing.spark_eos $(ARGS)
 
 docs: setup
 	$(BIN)/python scripts/render_docs.py
