@@ -134,6 +134,7 @@ class Partition:
         self.fetch_waits: dict[FetchWait, tuple[int, int]] = {}  # wait → (fetch offset, bound)
         self.observer: PartitionObserver | None = None
         self.leader_quota: ReplicationQuota | None = None
+        self.rack_of: Callable[[int], str | None] | None = None  # set where consumers are sent to their rack's replica
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else "follower"
@@ -313,6 +314,23 @@ class Partition:
             self.advance_high_watermark()
         if self.low_watermark_waits and old_start_offset != log_start_offset:
             self.check_low_watermark()
+
+    def replica_in_rack(self, rack: str, fetch_offset: int) -> int:
+        """Whom a consumer of this rack should read from: the leader, unless a member of the ISR is nearer."""
+        rack_of = self.rack_of
+        if rack_of is None or rack_of(self.node_id) == rack:
+            return self.node_id
+        near = [
+            follower
+            for broker_id, follower in self.followers.items()
+            if broker_id in self.isr
+            and rack_of(broker_id) == rack
+            and follower.log_start_offset <= fetch_offset <= follower.log_end_offset
+            and self._membership.broker_epoch(broker_id) is not None
+        ]
+        if not near:
+            return self.node_id
+        return max(near, key=lambda f: (f.log_end_offset, f.last_caught_up_ms, -f.broker_id)).broker_id
 
     def holds_back(self, broker_id: int) -> bool:
         """Whether the leader's throttle leaves this follower without data now; members of the ISR are never slowed."""

@@ -78,8 +78,10 @@ def fetch(
     current_leader_epoch: int = NO_EPOCH,
     last_fetched_epoch: int = NO_EPOCH,
     leader_only: bool = True,
+    client_rack: str = "",
 ) -> Fetched:
-    """A consumer's read. Consumers of v11+ may read from a follower (`leader_only=False`)."""
+    """A consumer's read. Consumers of v11+ may read from a follower (`leader_only=False`), and are sent to one in their
+    rack where `replica.selector.class` asks for that (KIP-392)."""
     error = epoch_error(partition, current_leader_epoch)
     if error == _NONE and leader_only and not partition.is_leader:
         error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -88,6 +90,13 @@ def fetch(
     if partition.dirty:
         partition.write_now()
         partition.written()
+    if client_rack and partition.rack_of is not None and partition.is_leader:
+        preferred = partition.replica_in_rack(client_rack, fetch_offset)
+        if preferred != partition.node_id:
+            log = partition.log
+            return Fetched(
+                _NONE, log.high_watermark, log.last_stable_offset, log.log_start_offset, preferred_replica=preferred
+            )
     return _read(partition, fetch_offset, max_bytes, bound, at_least_one, last_fetched_epoch)
 
 

@@ -101,6 +101,8 @@ class ReplicaManager:
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self.replication: Replication = replication or LocalReplication()
         self.moves = LogDirMoves(self)
+        # KIP-392: Kafka's rack-aware selector is the one that there is; its class name is what settings carry.
+        self._sends_to_racks = str(settings["replica.selector.class"] or "").endswith("RackAwareReplicaSelector")
         self.on_replicas_failed: Callable[[list[TopicPartition]], None] = _nobody_to_tell
 
     # -- finding -------------------------------------------------------------------------------------------------
@@ -250,6 +252,10 @@ class ReplicaManager:
         broker = self.image.brokers.get(broker_id)
         return None if broker is None or broker.shutting_down else broker.epoch
 
+    def _rack_of(self, broker_id: int) -> str | None:
+        broker = self.image.brokers.get(broker_id)
+        return None if broker is None else broker.rack
+
     def refresh_configs(self) -> None:
         """The broker's own defaults changed: every log takes them in."""
         for name in self._by_topic:
@@ -303,6 +309,8 @@ class ReplicaManager:
         )
         partition.observer = self._observers.get(name)
         partition.leader_quota = self.replication.leader_quota
+        if self._sends_to_racks:
+            partition.rack_of = self._rack_of
         self.partitions[(name, index)] = partition
         self._by_topic.setdefault(name, {})[index] = partition
         return partition

@@ -179,3 +179,21 @@ def test_a_throttled_leader_gives_nothing_to_replicas_out_of_sync() -> None:
     assert stage.fetch_from(2, 1).size > 0, "members of the ISR are not slowed"
     stage.clock.advance(60_000)
     assert stage.fetch_from(3, 1).size > 0
+
+
+def test_a_consumer_is_sent_to_the_replica_of_its_rack() -> None:
+    stage = Stage()
+    stage.append(4)
+    stage.fetch_from(2, 4)
+    stage.fetch_from(3, 4)
+    racks = {1: "a", 2: "b", 3: "b"}
+    assert reads.fetch(stage.partition, 0, 1000, client_rack="b").preferred_replica == -1, "off unless asked for"
+    stage.partition.rack_of = racks.get
+    sent = reads.fetch(stage.partition, 0, 1000, client_rack="b")
+    assert (sent.preferred_replica, sent.size, sent.answers_at_once) == (2, 0, True)
+    assert reads.fetch(stage.partition, 0, 1000, client_rack="a").size > 0
+    assert reads.fetch(stage.partition, 0, 1000, client_rack="c").size > 0
+    stage.partition.become_leader(assignment(isr=(1, 3), partition_epoch=1))
+    assert reads.fetch(stage.partition, 0, 1000, client_rack="b").preferred_replica == 3
+    stage.append()
+    assert reads.fetch(stage.partition, 5, 1000, client_rack="b").preferred_replica == -1, "it does not have that yet"

@@ -120,6 +120,7 @@ class FetchHandler:
                     current_leader_epoch=asked.current_leader_epoch,
                     last_fetched_epoch=asked.last_fetched_epoch,
                     leader_only=request.version < _FIRST_READING_FOLLOWERS,
+                    client_rack=request.rack_id,
                 )
             size = fetched.size
             if size:

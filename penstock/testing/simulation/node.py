@@ -75,6 +75,7 @@ class SimSettings:
             "replication.quota.window.num": 11,
             "replication.quota.window.size.seconds": 1,
             "broker.rack": None,
+            "replica.selector.class": None,
             "zookeeper.session.timeout.ms": 3000,
             "auto.leader.rebalance.enable": True,
             "leader.imbalance.check.interval.seconds": 7,

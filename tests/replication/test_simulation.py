@@ -1,0 +1,108 @@
+"""The cluster from one seed: 200 fixed seeds keep every invariant, runs repeat exactly, and broken rules are found.
+
+A seed that once failed stays in REGRESSIONS with what it taught.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from penstock.cluster import elections
+from penstock.replication import following
+from penstock.replication.partition import IsrProposal, Partition
+from penstock.testing.simulation.run import run_seed
+
+FAULT_SECONDS = 7.0
+CHUNKS = 20
+SEEDS_PER_CHUNK = 10
+
+REGRESSIONS = {
+    20: "a follower whose disk was full never fetched again",
+    74: "the same, with a leader change",
+    12: "a registration whose answer was lost is taken for another broker's",
+    46: "a watch that fired while its owner stood still was lost",
+    196: "who died and came back must not count as one that never left",
+    1022: "a deposed leader that wakes up may lack what its successors committed",
+}
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_fixed_seeds_keep_every_invariant(chunk: int) -> None:
+    for seed in range(chunk * SEEDS_PER_CHUNK, (chunk + 1) * SEEDS_PER_CHUNK):
+        outcome = run_seed(seed, FAULT_SECONDS)
+        replay = f"python -m penstock.testing.simulation --seed {seed} --seconds {FAULT_SECONDS:g}"
+        assert outcome.violation is None, f"{outcome.summary}\nreplay: {replay}"
+        assert outcome.acknowledged > 0
+
+
+@pytest.mark.parametrize("seed", REGRESSIONS)
+def test_what_failed_once_stays_right(seed: int) -> None:
+    outcome = run_seed(seed, 12.0)
+    assert outcome.violation is None, f"{REGRESSIONS[seed]}: {outcome.summary}"
+
+
+def test_a_seed_replays_exactly() -> None:
+    assert run_seed(5, FAULT_SECONDS) == run_seed(5, FAULT_SECONDS)
+
+
+def _commits_what_only_the_leader_has(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Partition, "_committed_end_offset", lambda self, end_offset: end_offset)
+
+
+def _forgets_who_is_joining(patch: pytest.MonkeyPatch) -> None:
+    original = Partition._propose
+
+    def propose(self: Partition, isr: tuple[int, ...], joining: tuple[int, ...]) -> None:
+        original(self, isr, joining)
+        self.isr = isr  # counts before the controller has recorded it
+
+    patch.setattr(Partition, "_propose", propose)
+
+
+def _follows_without_truncating(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(following, "truncate_diverged", lambda partition, epoch, end: None)
+
+
+def _elects_anybody(patch: pytest.MonkeyPatch) -> None:
+    original = elections.elect
+
+    def elect(changes: object, partition: object, *, unclean: bool) -> object:
+        return original(changes, partition, unclean=True)  # type: ignore[arg-type]
+
+    patch.setattr(elections, "elect", elect)
+
+
+def _takes_refused_for_recorded(patch: pytest.MonkeyPatch) -> None:
+    def refused(self: Partition, proposal: IsrProposal, error: int) -> bool:
+        if self.isr_proposal is proposal:
+            self.isr_proposal, self.isr = None, proposal.isr
+        return False
+
+    patch.setattr(Partition, "isr_refused", refused)
+
+
+@pytest.mark.parametrize(
+    "break_a_rule",
+    [
+        _commits_what_only_the_leader_has,
+        _forgets_who_is_joining,
+        _follows_without_truncating,
+        _elects_anybody,
+        _takes_refused_for_recorded,
+    ],
+)
+def test_a_broken_rule_is_found(
+    break_a_rule: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_a_rule(monkeypatch)
+    assert any(run_seed(seed, 12.0).violation for seed in range(60)), "the simulation is blind to this"
