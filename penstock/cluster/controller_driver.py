@@ -191,6 +191,9 @@ class ControllerDriver:
                 logger.exception("the controller failed; it starts over from the store")
             await self._resign()
             await asyncio.sleep(RETRY_SECONDS)
+            while self._store.session_state is not SessionState.CONNECTED:
+                await self._wake.wait()  # the session's listener wakes us
+                self._wake.clear()
 
     async def _serve_one_term(self) -> None:
         """Wait to be elected, then decide until deposed or in doubt."""
