@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from struct import Struct
@@ -91,9 +92,9 @@ def write_snapshot(directory: Path, offset: int, entries: Iterable[ProducerEntry
 def snapshot_offsets(directory: Path) -> list[int]:
     """Offsets of all snapshots, rising."""
     offsets = []
-    for path in directory.iterdir():
-        if path.name.endswith(SNAPSHOT_SUFFIX):
-            offset = offset_of(path.name)
+    for entry in os.scandir(directory):
+        if entry.name.endswith(SNAPSHOT_SUFFIX):
+            offset = offset_of(entry.name)
             if offset is not None:
                 offsets.append(offset)
     return sorted(offsets)
