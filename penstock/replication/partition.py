@@ -11,88 +11,42 @@ Invariants that keep data:
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import IntEnum
-from typing import Protocol
 from uuid import UUID
 
 from penstock.base.clock import Clock
-from penstock.log.results import LogWriteError, Region
+from penstock.log.results import LogWriteError
 from penstock.protocol.errors import ErrorCode
 from penstock.replication.followers import Follower
+from penstock.replication.partition_waits import PartitionWaits
 from penstock.replication.replica_log import ReplicaLog
+from penstock.replication.roles import (
+    NO_EPOCH,
+    NO_LEADER,
+    Assignment,
+    Bound,
+    IsrProposal,
+    Membership,
+    PartitionObserver,
+)
 from penstock.replication.throttle import ReplicationQuota
-from penstock.replication.waits import FetchWait, OffsetWait
 
-NO_LEADER = -1
-NO_EPOCH = -1
+__all__ = [
+    "NO_EPOCH",
+    "NO_LEADER",
+    "Assignment",
+    "Bound",
+    "IsrProposal",
+    "Membership",
+    "Partition",
+    "PartitionObserver",
+]
+
 _NONE = int(ErrorCode.NONE)
 _NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
-class Bound(IntEnum):
-    """How far a reader may see."""
-
-    LOG_END = 0  # followers
-    HIGH_WATERMARK = 1  # read_uncommitted
-    LAST_STABLE = 2  # read_committed
-
-
-class PartitionObserver(Protocol):
-    """Who must know at once what happens to a partition that this broker leads: the coordinators."""
-
-    def on_leader(self, topic: str, partition: int, leader_epoch: int) -> None:
-        """This broker leads now; also called when it keeps the leadership under a new epoch."""
-
-    def on_resign(self, topic: str, partition: int, leader_epoch: int) -> None:
-        """It leads no longer; `leader_epoch` is the one that ended it."""
-
-    def on_committed(self, topic: str, partition: int, high_watermark: int) -> None:
-        """The high watermark moved."""
-
-    def on_lost(self, topic: str, partition: int) -> None:
-        """Appended records could not be written after all: everything not committed by now is void."""
-
-
-class Membership(Protocol):
-    """Which brokers live, as the metadata image says."""
-
-    def broker_epoch(self, broker_id: int) -> int | None:
-        """Epoch of the broker's registration; None when it is not registered, fenced or shutting down."""
-
-
-class Assignment(Protocol):
-    """The recorded state of a partition (`penstock.cluster.image.PartitionRegistration`)."""
-
-    @property
-    def replicas(self) -> tuple[int, ...]: ...
-    @property
-    def isr(self) -> tuple[int, ...]: ...
-    @property
-    def leader(self) -> int: ...
-    @property
-    def leader_epoch(self) -> int: ...
-    @property
-    def partition_epoch(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class IsrProposal:
-    """An ISR that the leader asks the controller to record (one partition of an AlterPartition request)."""
-
-    topic: str
-    topic_id: UUID
-    index: int
-    leader_epoch: int
-    partition_epoch: int
-    isr: tuple[int, ...]
-    broker_epochs: tuple[int, ...]  # per member, as the leader knows them; -1 = unknown
-    joining: tuple[int, ...]  # members that the recorded ISR does not have
-
-
-class Partition:
+class Partition(PartitionWaits):
     """A replica hosted here. `is_leader` says which half of the methods applies."""
 
     def __init__(
@@ -107,6 +61,7 @@ class Partition:
         propose_isr: Callable[[Partition, IsrProposal], None],
         lag_time_max_ms: float = 30_000,
     ) -> None:
+        super().__init__()
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
@@ -129,9 +84,6 @@ class Partition:
 
         self.dirty = False  # appended since the last write
         self.write_error: LogWriteError | None = None  # why the last write of staged appends failed, until it is taken
-        self.commit_waits: deque[tuple[int, OffsetWait, int]] = deque()  # (offset, wait, slot), offsets ascending
-        self.low_watermark_waits: list[tuple[int, OffsetWait, int]] = []
-        self.fetch_waits: dict[FetchWait, tuple[int, int]] = {}  # wait → (fetch offset, bound)
         self.observer: PartitionObserver | None = None
         self.leader_quota: ReplicationQuota | None = None
         self.rack_of: Callable[[int], str | None] | None = None  # set where consumers are sent to their rack's replica
@@ -470,68 +422,6 @@ class Partition:
                 wait.settle(slot, _NONE)
             elif not wait.done:
                 self.low_watermark_waits.append((offset, wait, slot))
-
-    # -- waits ---------------------------------------------------------------------------------------------------
-
-    def wait_committed(self, offset: int, wait: OffsetWait, slot: int) -> None:
-        if not self.is_leader:
-            wait.settle(slot, _NOT_LEADER)
-        elif offset <= self.log.high_watermark:
-            enough = len(self.maximal_isr()) >= self.min_isr()
-            wait.settle(slot, _NONE if enough else int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
-        else:
-            waits = self.commit_waits
-            position = len(waits)
-            while position and waits[position - 1][0] > offset:  # duplicates wait for older offsets; rare
-                position -= 1
-            if position == len(waits):
-                waits.append((offset, wait, slot))
-            else:
-                waits.insert(position, (offset, wait, slot))
-
-    def wait_low_watermark(self, offset: int, wait: OffsetWait, slot: int) -> None:
-        if not self.is_leader:
-            wait.settle(slot, _NOT_LEADER)
-        elif offset <= self.low_watermark():
-            wait.settle(slot, _NONE)
-        else:
-            self.low_watermark_waits.append((offset, wait, slot))
-
-    def read_bound(self, bound: int) -> int:
-        """The offset before which a reader of this kind may see."""
-        if bound == Bound.LOG_END:
-            return self.log.log_end_offset
-        return self.log.high_watermark if bound == Bound.HIGH_WATERMARK else self.log.last_stable_offset
-
-    def readable_bytes(self, fetch_offset: int, bound: int, limit: int) -> int:
-        """Bytes that a read would give now, up to about `limit`."""
-        upper = self.read_bound(bound)
-        if fetch_offset >= upper:
-            return 0
-        region = self.log.read(fetch_offset, max(limit, 1), upper)
-        if not isinstance(region, Region):
-            return 0
-        # A region ends with its segment: what lies behind it is more than the asker waits for.
-        return region.length if region.next_offset >= upper else max(region.length, limit)
-
-    def _wake_fetches(self) -> None:
-        for wait, (fetch_offset, bound) in list(self.fetch_waits.items()):
-            if wait.done:
-                continue
-            out_of_range = not self.log.log_start_offset <= fetch_offset <= self.log.log_end_offset
-            if out_of_range or (self.read_bound(bound) > fetch_offset and (wait.min_bytes <= 1 or wait.enough())):
-                wait.finish()
-
-    def _end_fetch_waits(self) -> None:
-        for wait in list(self.fetch_waits):
-            wait.finish()
-
-    def _end_all_waits(self, error: int) -> None:
-        commit_waits, self.commit_waits = self.commit_waits, deque()
-        low_watermark_waits, self.low_watermark_waits = self.low_watermark_waits, []
-        for _, wait, slot in (*commit_waits, *low_watermark_waits):
-            wait.settle(slot, error)
-        self._end_fetch_waits()
 
     def _now_ms(self) -> float:
         return self._clock.monotonic() * 1000

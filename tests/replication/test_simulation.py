@@ -12,7 +12,7 @@ import pytest
 
 from penstock.cluster import elections
 from penstock.replication import following
-from penstock.replication.partition import IsrProposal, Partition
+from penstock.replication.partition import Partition
 from penstock.testing.simulation.run import run_seed
 
 FAULT_SECONDS = 7.0
@@ -59,7 +59,7 @@ def _commits_what_only_the_leader_has(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "_committed_end_offset", lambda self, end_offset: end_offset)
 
 
-def _forgets_who_is_joining(patch: pytest.MonkeyPatch) -> None:
+def _counts_before_it_is_recorded(patch: pytest.MonkeyPatch) -> None:
     original = Partition._propose
 
     def propose(self: Partition, isr: tuple[int, ...], joining: tuple[int, ...]) -> None:
@@ -82,27 +82,18 @@ def _elects_anybody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(elections, "elect", elect)
 
 
-def _takes_refused_for_recorded(patch: pytest.MonkeyPatch) -> None:
-    def refused(self: Partition, proposal: IsrProposal, error: int) -> bool:
-        if self.isr_proposal is proposal:
-            self.isr_proposal, self.isr = None, proposal.isr
-        return False
-
-    patch.setattr(Partition, "isr_refused", refused)
-
-
 @pytest.mark.parametrize(
-    "break_a_rule",
+    ("break_a_rule", "found_by"),
     [
-        _commits_what_only_the_leader_has,
-        _forgets_who_is_joining,
-        _follows_without_truncating,
-        _elects_anybody,
-        _takes_refused_for_recorded,
+        (_commits_what_only_the_leader_has, (0, 1, 2)),
+        (_counts_before_it_is_recorded, (23, 36, 53)),
+        (_follows_without_truncating, (5, 8, 9)),
+        (_elects_anybody, (21, 48, 77)),
     ],
 )
 def test_a_broken_rule_is_found(
-    break_a_rule: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+    break_a_rule: Callable[[pytest.MonkeyPatch], None], found_by: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`found_by` are seeds that found it once; others follow, for the day when a change has moved what seeds do."""
     break_a_rule(monkeypatch)
-    assert any(run_seed(seed, 12.0).violation for seed in range(60)), "the simulation is blind to this"
+    assert any(run_seed(seed, 12.0).violation for seed in (*found_by, *range(100))), "the simulation is blind to this"
