@@ -6,30 +6,90 @@ Answered when the records are committed; commits of one wake-up share an append.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.group_support import may_read_group, may_read_topic
 from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.broker.wire import MalformedFrame
+from penstock.coordinator.group.offsets import OffsetToCommit, offset_codes
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.broker.connection import Connection
+    from penstock.broker.dispatch import Dispatcher, HotHandler, Route
 
 API = ApiSpec(8, "OffsetCommit", 2, 10)
 
 BY_TOPIC_ID = 10
 
+Codes = list[list[int | None]]
+"""Per topic and partition: an error, or None where the coordinator decides."""
+
+
+def hot_handler(dispatcher: Dispatcher, route: Route) -> HotHandler:
+    """Commits that a client sends one after the other need not wait for each other: they share an append."""
+    broker = dispatcher.broker
+
+    def handle_frame(connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
+        if broker.security is not None or broker.groups is None:
+            dispatcher.start_cold(connection, route, version, correlation_id, position, end)
+            return
+        from penstock.broker.dispatch import frame
+        from penstock.protocol import messages
+
+        try:
+            request = messages.decode_request(API.key, version, bytes(connection.view[position:end]))
+        except messages.MalformedMessage as error:
+            raise MalformedFrame(f"offset commit v{version}: {error}") from error
+        entries, codes = _entries(broker, None, version, request)
+        slot = dispatcher.new_slot(connection, route)
+
+        def done(error: ErrorCode, response: Any) -> None:
+            answered = offset_codes(error, response, len(entries))
+            body = messages.encode_response(API.key, version, _response(request, codes, answered))
+            slot.parts = frame(correlation_id, version >= API.first_flexible_version, body)
+            connection.mark_dirty()
+
+        if entries:
+            broker.groups.commit(*_who(request), version, entries, done)
+        else:
+            done(ErrorCode.NONE, [])
+
+    return handle_frame
+
 
 async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
-    from penstock.coordinator.group.offsets import OffsetToCommit
-    from penstock.coordinator.group.service import offset_codes
-
+    """Where access is controlled: the slower way, which knows who asks."""
     if not may_read_group(broker, ctx, request.group_id):
         return error_response(request, int(ErrorCode.GROUP_AUTHORIZATION_FAILED), None)
+    entries, codes = _entries(broker, ctx, ctx.api_version, request)
+    answered: list[int] = []
+    if entries:
+        future: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+
+        def done(error: ErrorCode, response: Any) -> None:
+            if not future.done():
+                future.set_result(offset_codes(error, response, len(entries)))
+
+        broker.groups.commit(*_who(request), ctx.api_version, entries, done)
+        answered = await future
+    return _response(request, codes, answered)
+
+
+def _who(request: Any) -> tuple[str, str, str | None, int]:
+    return request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
+
+
+def _entries(
+    broker: Broker, ctx: RequestContext | None, version: int, request: Any
+) -> tuple[list[OffsetToCommit], Codes]:
+    """What the coordinator is to store, and what is refused before it is asked. Without `ctx` nobody is refused."""
     entries: list[OffsetToCommit] = []
-    codes: list[list[int | None]] = []
+    codes: Codes = []
     for topic in request.topics:
-        name, refused = _check_topic(broker, ctx, topic)
+        name, refused = _check_topic(broker, ctx, version, topic)
         known = broker.image.topics.get(name)
         partitions: list[int | None] = []
         for partition in topic.partitions:
@@ -45,34 +105,23 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
                     OffsetToCommit(name, index, partition.committed_offset, partition.committed_leader_epoch, metadata)
                 )
         codes.append(partitions)
-    answered: list[int] = []
-    if entries:
-        error, response = await broker.groups.commit(
-            request.group_id,
-            request.member_id,
-            request.group_instance_id,
-            request.generation_id_or_member_epoch,
-            ctx.api_version,
-            entries,
-        )
-        answered = offset_codes(error, response, len(entries))
-    return _response(request, codes, answered)
+    return entries, codes
 
 
-def _check_topic(broker: Broker, ctx: RequestContext, topic: Any) -> tuple[str, int]:
+def _check_topic(broker: Broker, ctx: RequestContext | None, version: int, topic: Any) -> tuple[str, int]:
     """(name, error for the whole topic or 0)"""
     name: str = topic.name
-    if ctx.api_version >= BY_TOPIC_ID:
+    if version >= BY_TOPIC_ID:
         found = broker.image.topic_name(topic.topic_id)
         if found is None:
             return "", int(ErrorCode.UNKNOWN_TOPIC_ID)
         name = found
-    if not may_read_topic(broker, ctx, name):
+    if ctx is not None and not may_read_topic(broker, ctx, name):
         return name, int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return name, 0
 
 
-def _response(request: Any, codes: list[list[int | None]], answered: list[int]) -> Any:
+def _response(request: Any, codes: Codes, answered: list[int]) -> Any:
     from penstock.protocol import messages
 
     api = messages.api("offset_commit")

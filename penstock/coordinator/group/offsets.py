@@ -7,7 +7,7 @@ commit publishes them unless a newer plain commit came in between, an abort drop
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.coordinator.group.offset_records import (
     OffsetAndMetadata,
@@ -21,7 +21,7 @@ from penstock.coordinator.group.offset_records import (
 from penstock.coordinator.shard_log import NO_PRODUCER, Producer, Record
 from penstock.protocol.errors import ErrorCode
 
-__all__ = ["CommittedOffset", "GroupOffsets", "OffsetToCommit", "Offsets"]
+__all__ = ["CommittedOffset", "GroupOffsets", "OffsetToCommit", "Offsets", "offset_codes"]
 
 
 class OffsetToCommit(NamedTuple):
@@ -183,3 +183,12 @@ class Offsets:
         ]
         nothing_left = len(gone) == len(offsets.committed) and not offsets.pending
         return [offset_tombstone(group_id, slot) for slot in gone], nothing_left
+
+
+def offset_codes(error: ErrorCode, response: Any, count: int) -> list[int]:
+    """Codes per entry, whatever the coordinator said about all of them."""
+    if error is not ErrorCode.NONE:
+        return [int(error)] * count
+    if isinstance(response, ErrorCode):
+        return [int(response)] * count
+    return [int(code) for code in response]

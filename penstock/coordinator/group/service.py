@@ -23,7 +23,7 @@ from penstock.coordinator.group.journal import RebalanceEntry
 from penstock.coordinator.group.offsets import CommittedOffset, OffsetToCommit
 from penstock.coordinator.group.shard import GroupShard
 from penstock.coordinator.java_hash import partition_of
-from penstock.coordinator.runtime import EXCLUSIVE, CoordinatorRuntime, Write
+from penstock.coordinator.runtime import EXCLUSIVE, CoordinatorRuntime, Done, Write
 from penstock.coordinator.shard_log import Producer, ShardLog
 from penstock.coordinator.timers import Timers
 from penstock.protocol.errors import ErrorCode
@@ -176,14 +176,16 @@ class GroupCoordinator:
         generation: int,
         version: int,
         entries: list[OffsetToCommit],
-    ) -> asyncio.Future[tuple[ErrorCode, Any]]:
-        """(error, response): the response is a code for all of it, or one per entry (see `offset_codes`)."""
-        return self.runtime.submit(
+        done: Done,
+    ) -> None:
+        """`done(error, response)`: the response is a code for all of it, or one per entry (see `offset_codes`)."""
+        self.runtime.write(
             self.partition_for(group_id),
             None,
             lambda shard, now_ms: commands.commit_offsets(
                 shard, group_id, member_id, instance_id, generation, version, entries, now_ms
             ),
+            done,
         )
 
     def commit_in_transaction(
@@ -276,15 +278,6 @@ def _split(error: ErrorCode, response: Any) -> tuple[ErrorCode, Any]:
     if isinstance(response, ErrorCode):
         return response, []
     return ErrorCode.NONE, response
-
-
-def offset_codes(error: ErrorCode, response: Any, count: int) -> list[int]:
-    """Codes per entry, whatever the coordinator said about all of them."""
-    if error is not ErrorCode.NONE:
-        return [int(error)] * count
-    if isinstance(response, ErrorCode):
-        return [int(response)] * count
-    return [int(code) for code in response]
 
 
 def _ignore(_error: ErrorCode, _response: Any) -> None:
