@@ -174,4 +174,5 @@ class Outbox:
         region.length -= sent
         if region.length == 0:
             self.parts.popleft()
-        return DRAINED, sent
+        # Less than asked: the socket is full, another call would only say so.
+        return (DRAINED if sent == count else BLOCKED), sent

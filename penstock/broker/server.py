@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
+SETTLE_SECONDS = 1.5
 EXIT_OK = 0
 EXIT_CANNOT_START = 1
 EXIT_STOPPED_AT_ONCE = 3
@@ -31,8 +32,18 @@ EXIT_STOPPED_AT_ONCE = 3
 
 def run(settings: Settings, on_ready: Callable[[Any], None] | None = None) -> int:
     """Serve until a signal comes; the exit code of the process."""
+    gc.disable()  # nothing that a start makes is garbage; `settle` turns it on
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(settings, on_ready))
+
+
+def settle() -> None:
+    """A moment after the start: what exists now lives as long as the broker, collections need not look at it."""
+    keep_freed_memory()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    gc.enable()
 
 
 def keep_freed_memory() -> None:
@@ -82,12 +93,8 @@ async def _serve(settings: Settings, on_ready: Callable[[Any], None] | None) -> 
             logger.debug("start failed", exc_info=True)
             print(f"penstock: cannot start: {error}", file=sys.stderr, flush=True)
             return EXIT_CANNOT_START
-        keep_freed_memory()
-        # What exists now lives as long as the broker: collections need not look at it again.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(50_000, 20, 50)
         print("ready: " + ", ".join(broker.bound_listeners), flush=True)
+        loop.call_later(SETTLE_SECONDS, settle)
         if on_ready is not None:
             on_ready(broker)
         await stop_asked.wait()
