@@ -9,7 +9,7 @@ epoch.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -195,3 +195,28 @@ def delta_between(old: MetadataImage, new: MetadataImage) -> ImageDelta:
         topics_changed=changed,
         configs_changed=configs,
     )
+
+
+def in_parts(delta: ImageDelta, partitions_per_part: int) -> Iterator[ImageDelta]:
+    """The same changes as several deltas with at most so many partitions each, for receivers that must not stand still
+    for long. Removals and configs come with the first part, brokers with the last."""
+    rows = [(topic, index) for topic in delta.topics_changed.values() for index in topic.partitions]
+    if len(rows) <= partitions_per_part:
+        yield delta
+        return
+    starts = range(0, len(rows), partitions_per_part)
+    for start in starts:
+        changed: dict[str, TopicImage] = {}
+        for topic, index in rows[start : start + partitions_per_part]:
+            part = changed.get(topic.name)
+            partitions = {**(part.partitions if part else {}), index: topic.partitions[index]}
+            changed[topic.name] = replace(topic, partitions=partitions)
+        is_first, is_last = start == 0, start == starts[-1]
+        yield replace(
+            delta,
+            topics_changed=changed,
+            topics_removed=delta.topics_removed if is_first else {},
+            configs_changed=delta.configs_changed if is_first else {},
+            brokers_changed=delta.brokers_changed if is_last else {},
+            brokers_removed=delta.brokers_removed if is_last else (),
+        )

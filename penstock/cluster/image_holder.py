@@ -1,7 +1,8 @@
 """The broker's side of the image: takes what the controller pushes, refuses what is stale, tells whoever reacts.
 
 Publishers run one after the other in the order in which they subscribed, and the controller gets its acknowledgement
-only when all of them are done: an acknowledged image is an applied one.
+only when all of them are done: an acknowledged image is an applied one, and `image` is the newest that everybody here
+has taken in.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from penstock.cluster.image import ImageDelta, MetadataImage, delta_between
+from penstock.cluster.image import ImageDelta, MetadataImage, delta_between, in_parts
 from penstock.cluster.image_codec import ImagePush, ImagePushAnswer
 from penstock.protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
+
+PARTITIONS_PER_PART = 16
 
 Publisher = Callable[[ImageDelta, MetadataImage], Awaitable[None] | None]
 
@@ -65,18 +68,28 @@ class ImageHolder:
         return ErrorCode.NONE, False
 
     async def _publish(self, delta: ImageDelta, image: MetadataImage) -> None:
+        """Large deltas go out in parts: thousands of new replicas must not keep the loop from everything else."""
+        publishers = list(self._publishers)
+        for part in in_parts(delta, PARTITIONS_PER_PART):
+            for publisher in publishers:
+                await self._tell(publisher, part, image)
+            if part is not delta:
+                await asyncio.sleep(0)
         self.image = image
-        for publisher in self._publishers:
-            try:
-                waiting = publisher(delta, image)
-                if waiting is not None:
-                    await waiting
-            except Exception:
-                # One room's bug must not keep the others from learning who leads.
-                logger.exception("a part of this broker failed to take in image version %d", image.version)
+        for late in self._publishers[len(publishers) :]:  # subscribed meanwhile, and told the image before this one
+            await self._tell(late, delta, image)
         changed, self._changed = self._changed, None
         if changed is not None and not changed.done():
             changed.set_result(None)
+
+    async def _tell(self, publisher: Publisher, delta: ImageDelta, image: MetadataImage) -> None:
+        try:
+            waiting = publisher(delta, image)
+            if waiting is not None:
+                await waiting
+        except Exception:
+            # One room's bug must not keep the others from learning who leads.
+            logger.exception("a part of this broker failed to take in image version %d", image.version)
 
     async def wait_until(self, condition: Callable[[MetadataImage], bool], timeout_s: float) -> bool:
         """True as soon as the image satisfies the condition, False when time is up."""

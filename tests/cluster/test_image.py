@@ -199,6 +199,30 @@ def test_doubled_and_late_messages_change_nothing() -> None:
     assert seen == [2] and taker.image.topics["t"].partitions[0].leader == 2
 
 
+def test_a_large_delta_is_taken_in_parts() -> None:
+    taker = holder()
+    push(taker, full=full_image())
+    many = {i: PartitionRegistration((1,), (1,), 1, 0, 0) for i in range(100)}
+    seen: list[ImageDelta] = []
+    taker.subscribe(lambda part, _: seen.append(part))
+    seen.clear()
+    big = ImageDelta(
+        1,
+        1,
+        1,
+        2,
+        brokers_removed=(4,),
+        topics_removed={"t": T},
+        topics_changed={"u": TopicImage("u", uuid.UUID(int=6), many)},
+    )
+    push(taker, delta=big)
+    assert len(seen) > 3 and max(len(part.topics_changed["u"].partitions) for part in seen) <= 16
+    assert sorted(i for part in seen for i in part.topics_changed["u"].partitions) == list(range(100))
+    assert [part.topics_removed for part in seen] == [{"t": T}] + [{}] * (len(seen) - 1)
+    assert [part.brokers_removed for part in seen] == [()] * (len(seen) - 1) + [(4,)]
+    assert taker.image.topics.keys() == {"u"}
+
+
 def test_zombies_are_refused() -> None:
     taker = holder()
     push(taker, controller_epoch=5, full=full_image(epoch=5))
