@@ -24,7 +24,7 @@ from penstock.log import checkpoints, maintenance, recovery, retention
 from penstock.log.checkpoints import PartitionOffsets, write_topic_id
 from penstock.log.cleaner import Cleaner
 from penstock.log.events import LogEvents
-from penstock.log.files import unlink_all
+from penstock.log.files import NO_SPACE_ERRNOS, unlink_all
 from penstock.log.log import Log
 from penstock.log.log_directory import LogDirectory
 from penstock.log.results import LogDirectoryFailed, LogWriteError
@@ -349,6 +349,10 @@ class LogManager:
     def fail_directory(self, path: Path, error: OSError) -> None:
         """Take one folder and its replicas off line; the others go on."""
         if path in self.failed_directories:
+            return
+        if self._loaded and error.errno in NO_SPACE_ERRNOS:
+            # A full disk is not a broken one: what failed now (a checkpoint, a roll) is tried again.
+            logger.warning("directory=%s has no space: %s", path, error)
             return
         logger.error("directory=%s failed, its partitions are off line: %s", path, error)
         self.failed_directories.append(path)

@@ -38,7 +38,7 @@ def faketime_environment(folder: Path) -> dict[str, str]:
     return {
         "LD_PRELOAD": library,
         "FAKETIME_TIMESTAMP_FILE": str(offset),
-        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_CACHE_DURATION": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "DONT_FAKE_MONOTONIC": "1",
     }

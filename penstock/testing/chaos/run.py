@@ -46,6 +46,7 @@ class Report:
     skipped: list[str]
     silence_seconds: float
     transactions: tuple[int, int]
+    producer_lives: int
     differences: list[str]
     client_errors: list[str] = field(default_factory=list)
 
@@ -57,6 +58,7 @@ class Report:
         return [
             *self.verdict.lines(),
             "transactions: {} committed, {} aborted".format(*self.transactions),
+            f"idempotent producers that had to begin anew: {self.producer_lives - 3}",
             f"replicas differ: {len(self.differences)}"
             + (f", e.g. {self.differences[:3]}" if self.differences else ""),
             f"faults: {', '.join(f'{n} × {name}' for name, n in sorted(self.faults.items()))}",
@@ -110,6 +112,7 @@ def run_chaos(
             faults.skipped,
             history.longest_silence_seconds(),
             (transactions.committed, transactions.aborted),
+            sum(client.lives for client in clients if isinstance(client, IdempotentProducer)),
             _compare_replicas(hosts),
             errors,
         )

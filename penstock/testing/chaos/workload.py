@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -90,7 +91,8 @@ class IdempotentProducer(Client):
             except KafkaException:
                 fatal.set()
             producer.poll(self._random.expovariate(self._rate))
-        producer.flush(150)
+        with contextlib.suppress(KafkaException):  # after a fatal error: its callbacks have told what came of it
+            producer.flush(150)
 
 
 class TransactionalProducer(Client):
