@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -104,6 +104,48 @@ def decode(
     buffer = _bytes(data)
     table, bytes_used = _scan(buffer)
     next_offset = max(from_offset, int(table[-1, reading.LAST_OFFSET]) + 1) if len(table) else from_offset
+    rows = _visible(data, buffer, table, from_offset, end_offset, aborted, check_crc)
+    plain, spans = _plain_records(data, buffer, rows)
+    return Decoded(
+        _columns(plain, spans, rows, partition, from_offset, end_offset, with_headers), next_offset, bytes_used
+    )
+
+
+def decode_pieces(
+    data: bytes | bytearray | memoryview,
+    *,
+    max_records: int,
+    partition: int = 0,
+    from_offset: int = 0,
+    end_offset: int = MAX_OFFSET,
+    aborted: Iterable[tuple[int, int]] = (),
+    with_headers: bool = True,
+) -> Iterator[pa.RecordBatch]:
+    """As `decode`, in pieces of whole batches with about `max_records` records: a compressed fetch may hold very many.
+
+    What came in one fetch is one unit for `aborted`, so it cannot be cut before.
+    """
+    buffer = _bytes(data)
+    table, _ = _scan(buffer)
+    rows = _visible(data, buffer, table, from_offset, end_offset, aborted, True)
+    counts = rows[:, reading.COUNT]
+    piece_of_batch = (np.cumsum(counts) - counts) // max_records
+    for piece in np.unique(piece_of_batch):
+        chosen = rows[piece_of_batch == piece]
+        plain, spans = _plain_records(data, buffer, chosen)
+        yield _columns(plain, spans, chosen, partition, from_offset, end_offset, with_headers)
+
+
+def _visible(
+    data: bytes | bytearray | memoryview,
+    buffer: Any,
+    table: Any,
+    from_offset: int,
+    end_offset: int,
+    aborted: Iterable[tuple[int, int]],
+    check_crc: bool,
+) -> Any:
+    """The rows of `table` whose records may be shown."""
     if check_crc:
         _check_crcs(data, table)
     listed = sorted(aborted, key=lambda entry: entry[1])
@@ -117,11 +159,7 @@ def decode(
         np.array([entry[1] for entry in listed], dtype=np.int64),
         chosen,
     )
-    rows = table[chosen.astype(np.bool_)]
-    plain, spans = _plain_records(data, buffer, rows)
-    return Decoded(
-        _columns(plain, spans, rows, partition, from_offset, end_offset, with_headers), next_offset, bytes_used
-    )
+    return table[chosen.astype(np.bool_)]
 
 
 def next_offset(data: bytes | bytearray | memoryview, from_offset: int) -> int:
@@ -424,8 +462,3 @@ def warm_up() -> None:
     headers = pa.array([[{"key": "k", "value": b"v"}]], HEADER_TYPE)
     batches = encode(values, keys=values, headers=headers, partitions=choose_partitions(values, 1))
     decode(bytes(batches[0].data))
-
-
-def concat(columns: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Several decoded pieces as one."""
-    return pa.concat_batches(list(columns))

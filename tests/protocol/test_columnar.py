@@ -184,6 +184,19 @@ def test_aborted_data_and_markers_are_hidden_until_the_marker_has_passed() -> No
     assert everything.columns.num_rows == 5
 
 
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 20), codecs)
+@settings(deadline=None, max_examples=60)
+def test_pieces_are_the_whole(sizes: list[int], max_records: int, codec: Codec) -> None:
+    blob, offset = b"", 0
+    for size in sizes:
+        content = [Record(0, 1, None, b"%d" % (offset + index), ()) for index in range(size)]
+        blob += plain.build_batch(content, base_offset=offset, codec=codec)
+        offset += size
+    pieces = list(columnar.decode_pieces(blob, max_records=max_records, from_offset=1, with_headers=False))
+    assert [value for piece in pieces for value in piece.column("offset").to_pylist()] == list(range(1, offset))
+    assert all(piece.num_rows < max_records + max(sizes) for piece in pieces)
+
+
 @pytest.mark.parametrize(
     ("key", "hashed"),
     [

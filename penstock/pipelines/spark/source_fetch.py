@@ -27,6 +27,7 @@ from penstock.protocol.errors import ErrorCode
 
 FETCH_BYTES: Final = 8 * 1024 * 1024
 FETCHES_AHEAD: Final = 3
+RECORDS_PER_PIECE: Final = 50_000
 SILENCE_LIMIT_S: Final = 120.0
 
 _COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
@@ -35,16 +36,18 @@ _COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", 
 def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     """All visible records of the range, in order, as Spark's columns."""
     for fetched, first in _FetchAhead(client_for(options.properties), options, wanted):
-        decoded = columnar.decode(
+        pieces = columnar.decode_pieces(
             fetched.records,
+            max_records=RECORDS_PER_PIECE,
             partition=wanted.partition,
             from_offset=first,
             end_offset=wanted.end,
             aborted=fetched.aborted_transactions if options.read_committed else (),
             with_headers=options.include_headers,
         )
-        if decoded.columns.num_rows:
-            yield _with_topic(decoded.columns, wanted.topic, options.include_headers)
+        for columns in pieces:
+            if columns.num_rows:
+                yield _with_topic(columns, wanted.topic, options.include_headers)
 
 
 def _with_topic(columns: pa.RecordBatch, topic: str, include_headers: bool) -> pa.RecordBatch:
