@@ -103,7 +103,7 @@ def test_requests_leave_nothing_for_the_garbage_collector(broker: penstock.Broke
 def test_a_full_disk_fails_the_produces_and_nothing_else_and_heals(
     penstock_broker_factory: Any, monkeypatch: pytest.MonkeyPatch, acks: int
 ) -> None:
-    from penstock.log import log as log_module
+    from penstock.log import staging
 
     broker = penstock_broker_factory()
     ensure_topic(broker.port, "t")
@@ -121,7 +121,7 @@ def test_a_full_disk_fails_the_produces_and_nothing_else_and_heals(
             raise OSError(errno.ENOSPC, "No space left on device")
 
         with monkeypatch.context() as patched:
-            patched.setattr(log_module, "write_all", no_space)
+            patched.setattr(staging, "write_all", no_space)
             # Several in one wake-up, of the usual shape and not: none may be acknowledged.
             client.send(
                 b"".join(
