@@ -17,11 +17,13 @@ from penstock.log.segment import RECENT_MAX
 from penstock.log.staging import assign_epoch, begin_stage, index_batch
 from penstock.log.validation import (
     CHECKED_RECORDS_MAX,
+    Fault,
     Inspection,
     check_client_batch,
     inspect,
     is_framed,
     must_open,
+    only_batch,
 )
 from penstock.protocol.batch import (
     CODEC_MASK,
@@ -74,7 +76,7 @@ def append_as_leader(
     """
     size = len(batch)
     if size < HEADER_BYTES:
-        return _refuse(log, ErrorCode.INVALID_RECORD, f"{size} bytes hold no batch")
+        return _refuse_fault(log, only_batch(batch))
     (
         sent_offset,
         length,
@@ -104,9 +106,14 @@ def append_as_leader(
             or attributes & CODEC_MASK > 4
             or (count <= CHECKED_RECORDS_MAX and not attributes & CODEC_MASK and not is_framed(batch, count))
         ):
-            fault = check_client_batch(batch, log.max_message_bytes)
+            # Something is unusual: find out what Kafka would say.
+            alone = only_batch(batch)
+            if isinstance(alone, Fault):
+                return _refuse_fault(log, alone)
+            fault = check_client_batch(alone, log.max_message_bytes)
             if fault is not None:
-                return _refuse(log, *fault)
+                return _refuse_fault(log, fault)
+            batch, size = alone, len(alone)
     elif size > log.max_message_bytes:
         return _refuse(log, ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes")
 
@@ -247,6 +254,13 @@ def append_as_leader(
 def _refuse(log: Log, error: ErrorCode, detail: str) -> AppendResult:
     plain = error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE)
     return AppendResult(error, log_start_offset=-1 if plain else log.log_start_offset, detail=detail)
+
+
+def _refuse_fault(log: Log, fault: Fault | Buffer) -> AppendResult:
+    if not isinstance(fault, Fault):
+        raise TypeError("a batch is no fault")
+    refused = _refuse(log, fault.error, fault.detail)
+    return refused._replace(message=fault.message, log_start_offset=-1 if fault.early else refused.log_start_offset)
 
 
 def _check_producer(

@@ -6,6 +6,7 @@ timestamps) a batch is opened: `inspect` is pure, so that large ones can go thro
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Final, NamedTuple
 
 from penstock.base.settings import LogConfig
@@ -20,6 +21,7 @@ from penstock.protocol.batch import (
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD_BYTES,
     MAGIC,
+    MAGIC_POSITION,
     BatchHeader,
     InvalidBatch,
     patch_timestamp,
@@ -40,11 +42,22 @@ INLINE_INSPECTION_MAX_BYTES: Final = 64 * 1024
 """Larger batches should be inspected in a worker thread."""
 
 _FOREVER: Final = 2**63 - 1
+_LENGTH: Final = Struct(">i")
 _MIN_LENGTH_FIELD: Final = 14  # Kafka reads anything smaller as corruption, whatever the format
 _MIN_RECORD_BYTES: Final = 7
 _MAX_UNCOMPRESSED_BYTES: Final = 64 * 1024 * 1024
 
-Fault = tuple[ErrorCode, str]
+
+class Fault(NamedTuple):
+    """Why a batch is refused: `detail` for our log, `message` where Kafka tells the client.
+
+    `early` faults are found while the request is read, before any log is asked: their answer has no log start.
+    """
+
+    error: ErrorCode
+    detail: str
+    message: str | None = None
+    early: bool = False
 
 
 class Inspection(NamedTuple):
@@ -60,37 +73,64 @@ class Inspection(NamedTuple):
 # -- by the header
 
 
+def next_batch_size(data: Buffer, position: int) -> int | Fault:
+    """Size of the batch at `position` as Kafka's request reader sees it; 0 if no whole one is there."""
+    left = len(data) - position
+    if left < LOG_OVERHEAD_BYTES:
+        return 0
+    length = _LENGTH.unpack_from(data, position + 8)[0]
+    if length < _MIN_LENGTH_FIELD:
+        text = f"Record size {length} is less than the minimum record overhead ({_MIN_LENGTH_FIELD})"
+        return Fault(ErrorCode.CORRUPT_MESSAGE, text, text, early=True)
+    if left <= MAGIC_POSITION:
+        return 0
+    magic = data[position + MAGIC_POSITION]
+    if magic > MAGIC:
+        text = f"Invalid magic found in record: {magic if magic < 128 else magic - 256}"
+        return Fault(ErrorCode.CORRUPT_MESSAGE, text, text, early=True)
+    return length + LOG_OVERHEAD_BYTES if length + LOG_OVERHEAD_BYTES <= left else 0
+
+
+def only_batch(data: Buffer) -> Buffer | Fault:
+    """The one batch that a produce request may carry for a partition; a cut one behind it does not count."""
+    size = next_batch_size(data, 0)
+    if isinstance(size, Fault):
+        return size
+    if size == 0:
+        return Fault(ErrorCode.INVALID_RECORD, "no whole batch", early=True)
+    if data[MAGIC_POSITION] != MAGIC:
+        return Fault(ErrorCode.INVALID_RECORD, f"magic {data[MAGIC_POSITION]} is not supported", early=True)
+    if size < HEADER_BYTES:
+        return Fault(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes cannot hold a batch header")
+    second = next_batch_size(data, size)
+    if isinstance(second, Fault):
+        return second
+    if second:
+        return Fault(ErrorCode.INVALID_RECORD, "more than one batch", early=True)
+    return data[:size]
+
+
 def check_client_batch(batch: Buffer, max_message_bytes: int) -> Fault | None:
-    """The first rule that a client's batch breaks. The log calls it when its quick test has failed somewhere."""
+    """The first rule that a client's batch (of `only_batch`) breaks; None if the log's quick test was too strict."""
     size = len(batch)
     fields = HEADER.unpack_from(batch)
-    base_offset, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = fields
-    if length < _MIN_LENGTH_FIELD:
-        return ErrorCode.CORRUPT_MESSAGE, f"batch length {length} is impossible"
-    if length + LOG_OVERHEAD_BYTES > size:
-        return ErrorCode.INVALID_RECORD, "the batch is cut"
-    if magic != MAGIC:
-        return ErrorCode.INVALID_RECORD, f"magic {magic} is not supported"
-    if length + LOG_OVERHEAD_BYTES < HEADER_BYTES:
-        return ErrorCode.CORRUPT_MESSAGE, f"batch length {length} cannot hold a header"
-    if length + LOG_OVERHEAD_BYTES < size:
-        return ErrorCode.INVALID_RECORD, "more than one batch"
+    base_offset, _, _, _, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = fields
     if base_offset != 0:
-        return ErrorCode.INVALID_RECORD, f"base offset {base_offset} from a client"
+        return Fault(ErrorCode.INVALID_RECORD, f"base offset {base_offset} from a client")
     if size > max_message_bytes:
-        return ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes, {max_message_bytes} allowed"
+        return Fault(ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes, {max_message_bytes} allowed")
     if crc32c(memoryview(batch)[CRC_START:]) != crc:
-        return ErrorCode.CORRUPT_MESSAGE, "the checksum differs"
+        return Fault(ErrorCode.CORRUPT_MESSAGE, "the checksum differs")
     if attributes & CODEC_MASK > Codec.ZSTD:
-        return ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown codec id {attributes & CODEC_MASK}"
+        return Fault(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown codec id {attributes & CODEC_MASK}")
     if last_delta < 0 or count <= 0 or last_delta + 1 != count:
-        return ErrorCode.INVALID_RECORD, f"{count} records in an offset range of {last_delta + 1}"
+        return Fault(ErrorCode.INVALID_RECORD, f"{count} records in an offset range of {last_delta + 1}")
     if attributes & CONTROL_BIT:
-        return ErrorCode.INVALID_RECORD, "clients may not write control records"
+        return Fault(ErrorCode.INVALID_RECORD, "clients may not write control records")
     if producer_id >= 0 > sequence:
-        return ErrorCode.INVALID_RECORD, f"sequence {sequence} of producer {producer_id}"
+        return Fault(ErrorCode.INVALID_RECORD, f"sequence {sequence} of producer {producer_id}")
     if not attributes & CODEC_MASK and count <= CHECKED_RECORDS_MAX and not is_framed(batch, count):
-        return ErrorCode.INVALID_RECORD, f"the batch does not hold {count} records"
+        return Fault(ErrorCode.INVALID_RECORD, f"the batch does not hold {count} records")
     return None
 
 
@@ -161,7 +201,8 @@ def inspect(batch: Buffer, config: LogConfig, now_ms: int, name: str = "") -> In
     except TooLarge as error:
         return Inspection(ErrorCode.MESSAGE_TOO_LARGE, batch, message=None, detail=str(error))
     except CodecError as error:
-        return Inspection(ErrorCode.CORRUPT_MESSAGE, batch, message=None, detail=str(error))
+        # Kafka meets broken compressed data with an exception that no error code stands for.
+        return Inspection(ErrorCode.UNKNOWN_SERVER_ERROR, batch, message=None, detail=str(error))
     except (InvalidRecords, InvalidBatch) as error:
         return Inspection(ErrorCode.INVALID_RECORD, batch, message=None, detail=str(error))
     faults = _record_faults(records, header, config, now_ms, name)
@@ -179,7 +220,7 @@ def _record_faults(
     latest = now_ms + config.message_timestamp_after_max_ms
     for index, record in enumerate(records):
         if config.cleanup_compact and record.key is None:
-            text = f"Compacted topic cannot accept message without key in topic partition {name}."
+            text = f"Compacted topic cannot accept message without key in topic partition {name}"
             faults.append((ErrorCode.INVALID_RECORD, RecordError(index, text)))
         elif create_time and record.timestamp != -1:
             if not earliest <= record.timestamp <= latest:
@@ -189,7 +230,11 @@ def _record_faults(
                 )
                 faults.append((ErrorCode.INVALID_TIMESTAMP, RecordError(index, text)))
         elif header.is_log_append_time:
-            text = "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime."
+            text = (
+                f"Invalid timestamp type in message DefaultRecord(offset={record.offset}, "
+                f"timestamp={record.timestamp}, key={len(record.key or b'')} bytes, "
+                f"value={len(record.value or b'')} bytes). Producer should not set timestamp type to LogAppendTime."
+            )
             faults.append((ErrorCode.INVALID_TIMESTAMP, RecordError(index, text)))
     return faults
 
