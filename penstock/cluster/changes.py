@@ -74,6 +74,8 @@ class Changes:
         self.removed_trees: list[str] = []
         self.removed_topics: dict[str, uuid.UUID] = {}
         self._topics: dict[str, TopicImage] = {}
+        self._known_indexes: dict[str, dict[int, PartitionRegistration]] = {}
+        """The (mutable) partitions inside `_topics`: copying them for each new partition would be quadratic."""
         self._partitions: dict[TopicPartition, PartitionRegistration] = {}
         self._bumped: set[TopicPartition] = set()
         self._rewritten: set[str] = set()
@@ -125,7 +127,7 @@ class Changes:
     # --- changing ---
 
     def add_topic(self, name: str, topic_id: uuid.UUID, node_version: int) -> None:
-        self._topics[name] = TopicImage(name, topic_id, {})
+        self._topics[name] = self._own(TopicImage(name, topic_id, {}))
         self.topic_versions[name] = node_version
 
     def put(self, where: TopicPartition, partition: PartitionRegistration, *, bump: bool = False) -> None:
@@ -134,10 +136,16 @@ class Changes:
         topic = self.topic(name)
         assert topic is not None, name
         if index not in topic.partitions:
-            self._topics[name] = replace(topic, partitions={**topic.partitions, index: partition})
+            if name not in self._topics:
+                self._topics[name] = self._own(topic)
+            self._known_indexes[name][index] = partition
         self._partitions[where] = partition
         if bump:
             self._bumped.add(where)
+
+    def _own(self, topic: TopicImage) -> TopicImage:
+        partitions = self._known_indexes[topic.name] = dict(topic.partitions)
+        return replace(topic, partitions=partitions)
 
     def rewrite_assignment(self, topic: str) -> None:
         """Replicas, adding or removing changed: the topic's node must say so."""
