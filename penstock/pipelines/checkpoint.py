@@ -91,7 +91,7 @@ class PipelineState:
         self.folder = folder
         self._pipeline = pipeline
 
-    def open(self, query: str, current: dict[str, Any]) -> QueryState:
+    def open(self, query: str, current: dict[str, Any], *, keep: bool = True) -> QueryState:
         """The state of a query, new or kept; DoesNotFit if the kept one belongs to another pipeline."""
         name = f"queries/{query}.json"
         kept = self.folder.read_text(name)
@@ -101,7 +101,8 @@ class PipelineState:
                 "fingerprint": current,
                 "backfill": self._is_backfill(),
             }
-            self.folder.write_text(name, json.dumps(made, indent=1))
+            if keep:
+                self.folder.write_text(name, json.dumps(made, indent=1))
         else:
             made = json.loads(kept)
             self._must_fit(query, made["fingerprint"], current)

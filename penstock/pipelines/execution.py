@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -18,12 +19,15 @@ from penstock.pipelines.problems import reason_of
 from penstock.pipelines.secrets import resolve
 from penstock.pipelines.spark.clients import client_for
 from penstock.pipelines.spec import PipelineSpec, SpecError
-from penstock.pipelines.storage import storage
+from penstock.pipelines.storage import ReadOnly, storage
 
 log = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 0.2
-STOP_SECONDS: Final = 30.0
+START_SECONDS: Final = 30.0
+MAX_SLOW_STARTS: Final = 20
+_INITIALIZING: Final = "Initializing sources"
+_SLOW_WORKER: Final = "Python worker failed to connect back"
 # Dead letters carry headers on top of what may have been a record of the largest size.
 _DEAD_LETTER_SETTINGS: Final = {"max.message.bytes": "16777216"}
 
@@ -59,13 +63,19 @@ class Execution:
     spec: PipelineSpec
     spark: Any
     place: Place
+    keep: bool = True
     running: dict[str, Any] = field(default_factory=dict)  # query name → StreamingQuery
     _seen: dict[str, tuple[int, str]] = field(default_factory=dict)
+    _begun: dict[str, Callable[[], None]] = field(default_factory=dict)  # query name → start it again
+    _slow_starts: int = 0
+    _has_bad: bool = False
 
     @classmethod
-    def prepare(cls, spec: PipelineSpec, spark: Any, place: Place) -> tuple[Execution, list[Prepared]]:
-        """Build and check everything; nothing runs yet, and nothing is written except what is kept of the queries."""
-        execution = cls(spec, spark, place)
+    def prepare(
+        cls, spec: PipelineSpec, spark: Any, place: Place, *, keep: bool = True
+    ) -> tuple[Execution, list[Prepared]]:
+        """Build and check everything; nothing runs yet. Without `keep` nothing is written either."""
+        execution = cls(spec, spark, place, keep=keep)
         return execution, execution._prepare()
 
     # --- before ---
@@ -78,7 +88,7 @@ class Execution:
             pipeline=self.spec.name,
             query=query,
             properties=properties,
-            state=state.folder,
+            state=state.folder if self.keep else ReadOnly(state.folder),
             max_rows_per_trigger=self.spec.settings.max_rows_per_trigger,
             dead_letter_topic=self.spec.dead_letter_topic,
             from_beginning=state.from_beginning,
@@ -86,6 +96,8 @@ class Execution:
 
     def _prepare(self) -> list[Prepared]:
         prepared = [self._prepare_query(query) for query in plan.queries(self.spec)]
+        if not self._has_bad:
+            return prepared
         context = self._context(DEAD_LETTERS)
         graph = plan.build(self.spec, context)
         bad = plan.dead_letter_rows(graph)
@@ -98,6 +110,7 @@ class Execution:
     def _prepare_query(self, query: Query) -> Prepared:
         context = self._context(query.name)
         graph = plan.build(self.spec, context)
+        self._has_bad = self._has_bad or bool(graph.bad)
         rows = graph.tables[query.view]
         if not rows.isStreaming:
             raise SpecError(f"sink {query.sinks[0]}: {query.view} is a table that does not change; it needs a stream")
@@ -109,7 +122,7 @@ class Execution:
 
     def _open(self, query: Query, rows: Any, graph: plan.Graph) -> QueryState:
         state = self.place.state_of(self.spec, self.spark)
-        return state.open(query.name, fingerprint(rows, query, graph))
+        return state.open(query.name, fingerprint(rows, query, graph), keep=self.keep)
 
     # --- running ---
 
@@ -117,14 +130,31 @@ class Execution:
         for item in prepared:
             if item.query.name == DEAD_LETTERS:
                 self._ensure_dead_letter_topic()
-            writer = self._writer(item).outputMode(item.query.output_mode)
-            writer = writer.queryName(f"{self.spec.name}.{item.query.name}")
-            writer = writer.option("checkpointLocation", item.state.checkpoint)
-            try:
-                self.running[item.query.name] = self._trigger(writer, until_caught_up).start()
-            except Exception as error:
-                self.stop()
-                raise SpecError(f"{item.query.name}: {reason_of(error)}") from error
+            self._start_query(item, until_caught_up)
+            self._begun[item.query.name] = functools.partial(self._start_query, item, until_caught_up)
+
+    def _start_query(self, item: Prepared, until_caught_up: bool) -> None:
+        writer = self._writer(item).outputMode(item.query.output_mode)
+        writer = writer.queryName(f"{self.spec.name}.{item.query.name}")
+        writer = writer.option("checkpointLocation", item.state.checkpoint)
+        try:
+            query = self.running[item.query.name] = self._trigger(writer, until_caught_up).start()
+        except Exception as error:
+            self.stop()
+            raise SpecError(f"{item.query.name}: {reason_of(error)}") from error
+        # One after the other: each start needs several Python processes, and Spark waits ten seconds for one, no more.
+        deadline = time.monotonic() + START_SECONDS
+        while query.isActive and query.status["message"] == _INITIALIZING and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS / 4)
+
+    def _start_again(self, name: str, error: BaseException) -> bool:
+        """A busy machine may need longer for a Python process than Spark waits: no fault of the pipeline."""
+        if _SLOW_WORKER not in str(error) or self._slow_starts >= MAX_SLOW_STARTS:
+            return False
+        self._slow_starts += 1
+        log.warning("query %s: Spark did not wait for its Python worker; starting the query again", name)
+        self._begun[name]()
+        return True
 
     def _ensure_dead_letter_topic(self) -> None:
         client = client_for({**self.place.properties, **resolve(self.spec.settings.kafka)})
@@ -152,9 +182,9 @@ class Execution:
         """Until all queries ended (caught up), one failed (PipelineFailed), or it is told to stop."""
         while not should_stop():
             self._report(on_progress)
-            for name, query in self.running.items():
+            for name, query in list(self.running.items()):
                 error = query.exception()
-                if error is not None:
+                if error is not None and not self._start_again(name, error):
                     self.stop()
                     raise PipelineFailed(f"{name}: {reason_of(error)}") from error
             if not any(query.isActive for query in self.running.values()):

@@ -39,6 +39,38 @@ def storage(path: str, spark: Any = None) -> Storage:
     return HadoopStorage(path, spark)
 
 
+class ReadOnly:
+    """Reads from another storage and writes nothing: for looking at a pipeline without touching it."""
+
+    def __init__(self, inner: Storage) -> None:
+        self._inner = inner
+        self.root = inner.root
+
+    def at(self, *parts: str) -> str:
+        return self._inner.at(*parts)
+
+    def exists(self, name: str) -> bool:
+        return self._inner.exists(name)
+
+    def names(self, name: str = "") -> list[str]:
+        return self._inner.names(name)
+
+    def size(self, name: str) -> int:
+        return self._inner.size(name)
+
+    def read_text(self, name: str) -> str | None:
+        return self._inner.read_text(name)
+
+    def write_text(self, name: str, text: str) -> None:
+        return
+
+    def move(self, source: str, target: str) -> None:
+        return
+
+    def delete(self, name: str = "") -> None:
+        return
+
+
 class LocalStorage:
     def __init__(self, root: str) -> None:
         self.root = str(Path(root).absolute())

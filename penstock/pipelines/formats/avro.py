@@ -118,3 +118,8 @@ class _Writer:
         stream.write(self._head)
         fastavro.schemaless_writer(stream, _parse(self._text), row)
         return stream.getvalue()
+
+
+def write_value(schema: str | dict[str, Any], row: dict[str, Any]) -> bytes:
+    """One value without a registry: what tests of pipelines feed in."""
+    return _Writer(schema if isinstance(schema, str) else json.dumps(schema), None)(row)

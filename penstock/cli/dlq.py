@@ -1,0 +1,152 @@
+"""`penstock dlq`: what pipelines could not use, why, and back to where it came from once that is repaired."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.errors import ExitCode, UserError, not_found, usage_error
+from penstock.cli.session import Session
+from penstock.cli.typed import command, new_app
+
+app = new_app("Dead-letter topics: list, show, redrive.")
+
+PREFIX = "penstock.dlq."
+SUFFIX = ".dlq"
+MANY = 10_000_000
+Topic = Annotated[str, typer.Argument(help="A dead-letter topic, or the pipeline that it belongs to.")]
+
+
+def _topics(session: Session) -> list[str]:
+    from penstock.pipelines.control.store import PipelineStore
+
+    present = session.client.metadata(None).topics
+    named = {item.parsed().dead_letter_topic for item in PipelineStore(session.client).all().values()}
+    return sorted(name for name in present if name.endswith(SUFFIX) or name in named)
+
+
+def _find(session: Session, name: str) -> str:
+    present = session.client.metadata(None).topics
+    for candidate in (name, f"{name}{SUFFIX}"):
+        if candidate in present:
+            return candidate
+    raise not_found("dead-letter topic", name, _topics(session))
+
+
+def _letters(session: Session, topic: str) -> Iterator[dict[str, Any]]:
+    from penstock.client.records import EARLIEST
+    from penstock.pipelines.connectors.topic_sample import records_of
+
+    for partition, record in records_of(session.client, topic, start=EARLIEST, limit=MANY):
+        own = {name.removeprefix(PREFIX): value for name, value in record.headers if name.startswith(PREFIX)}
+        told = {name: (value or b"").decode("utf-8", "replace") for name, value in own.items()}
+        yield {
+            "partition": partition,
+            "offset": record.offset,
+            "timestamp_ms": record.timestamp,
+            "reason": told.get("reason"),
+            "stack": told.get("stack"),
+            "pipeline": told.get("pipeline"),
+            "source": told.get("source"),
+            "source_topic": told.get("topic"),
+            "source_partition": int(told["partition"]) if "partition" in told else None,
+            "source_offset": int(told["offset"]) if "offset" in told else None,
+            "expectation": told.get("expectation"),
+            "record": record,
+        }
+
+
+@command(app, "list")
+def list_topics(session: Session) -> None:
+    """The dead-letter topics, how many records they hold, and the most frequent reason."""
+    rows = []
+    for topic in _topics(session):
+        reasons: dict[str, int] = {}
+        for letter in _letters(session, topic):
+            reason = letter["reason"] or "unknown"
+            reasons[reason] = reasons.get(reason, 0) + 1
+        most = max(reasons, key=lambda reason: reasons[reason]) if reasons else None
+        rows.append({"topic": topic, "records": sum(reasons.values()), "most_frequent_reason": most})
+    session.output.rows(
+        rows, ["topic", "records", "most_frequent_reason"], right=["records"], empty="there is no dead-letter topic"
+    )
+
+
+@command(app)
+def show(
+    session: Session,
+    topic: Topic,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 20,
+    stack: Annotated[bool, typer.Option("--stack", help="With the stack trace.")] = False,
+) -> None:
+    """The records: where they came from, what is wrong with them, and what they hold."""
+    name = _find(session, topic)
+    shown = 0
+    for letter in _letters(session, name):
+        if shown >= limit:
+            session.output.note(f"only the first {limit} are shown; -n shows more")
+            break
+        shown += 1
+        record = letter.pop("record")
+        if session.output.as_json:
+            session.output.record({**letter, "key": _json(record.key), "value": _json(record.value)})
+            continue
+        origin = "-"
+        if letter["source_topic"] is not None:
+            origin = f"{letter['source_topic']}-{letter['source_partition']} at {letter['source_offset']}"
+        session.output.text(f"{name}-{letter['partition']} at {letter['offset']}, from {origin}: {letter['reason']}")
+        session.output.text(f"  key   {_text(record.key)}")
+        session.output.text(f"  value {_text(record.value)}")
+        if stack and letter["stack"]:
+            session.output.text("  " + letter["stack"].rstrip().replace("\n", "\n  "))
+    if not shown:
+        session.output.note(f"{name} is empty")
+
+
+def _text(value: bytes | None) -> str:
+    if value is None:
+        return "-"
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return repr(value)
+
+
+def _json(value: bytes | None) -> Any:
+    if value is None:
+        return None
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+@command(app)
+def redrive(
+    session: Session,
+    topic: Topic,
+    to: Annotated[str | None, typer.Option(help="Another topic than the one a record came from.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Only records whose reason holds this text.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+) -> None:
+    """Write dead letters back to where they came from, as they were, each once.
+
+    A second redrive goes on after the first; what --reason leaves out stays in the topic, but is passed over. Rows that missed an expectation after being changed by a pipeline are skipped unless --to names a topic for them.
+    """
+    from penstock.pipelines import redrive as work
+
+    name = _find(session, topic)
+    if reason is not None and not reason.strip():
+        raise usage_error("--reason is empty")
+    try:
+        result = work.redrive(session.properties, name, to=to, reason=reason, dry_run=dry_run)
+    except work.RedriveFailed as error:
+        raise UserError(
+            str(error), "nothing of the last transaction was written; run it again", ExitCode.FAILED
+        ) from None
+    row = {"topic": name, "redriven": result.written, "skipped": result.skipped, "dry_run": dry_run}
+    verb = "would be" if dry_run else "are"
+    session.output.result(row, f"{result.written} records {verb} redriven, {result.skipped} skipped")
