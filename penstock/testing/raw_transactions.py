@@ -11,7 +11,7 @@ from penstock.client.sync import SyncClient
 from penstock.protocol import messages
 from penstock.protocol.batch import build_batch, iterate_batches, read_records
 from penstock.protocol.errors import ErrorCode
-from penstock.protocol.records import new_record
+from penstock.protocol.records import Record, new_record
 
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 
@@ -118,10 +118,10 @@ def end(client: SyncClient, transactional_id: str, pair: tuple[int, int], commit
     return until(ask, f"EndTxn of {transactional_id}")
 
 
-def values(client: SyncClient, topic: str, partition: int = 0, *, read_committed: bool = True) -> list[str]:
+def records(client: SyncClient, topic: str, partition: int = 0, *, read_committed: bool = True) -> list[Record]:
     """What a consumer of that isolation sees from the start; aborted records and markers are filtered as clients do."""
     key = (topic, partition)
-    seen: list[str] = []
+    seen: list[Record] = []
     offset = 0
     while True:
         answer = client.fetch({key: offset}, read_committed=read_committed, max_wait_ms=0)[key]
@@ -136,11 +136,15 @@ def values(client: SyncClient, topic: str, partition: int = 0, *, read_committed
             if header.is_control:
                 skipping.discard(header.producer_id)
             elif not (read_committed and header.is_transactional and header.producer_id in skipping):
-                records = read_records(answer.records, header)
-                seen += [(record.value or b"").decode() for record in records if record.offset >= offset]
+                seen += [record for record in read_records(answer.records, header) if record.offset >= offset]
         if next_offset == offset:
             return seen
         offset = next_offset
+
+
+def values(client: SyncClient, topic: str, partition: int = 0, *, read_committed: bool = True) -> list[str]:
+    found = records(client, topic, partition, read_committed=read_committed)
+    return [(record.value or b"").decode() for record in found]
 
 
 def listed(client: SyncClient, **filters: Any) -> dict[str, str]:
