@@ -190,12 +190,26 @@ def render_differences() -> str:
     return "\n".join([*lines, ""])
 
 
+def render_cli() -> str:
+    from penstock.cli.reference import markdown
+
+    return markdown()
+
+
+def render_man_page() -> str:
+    from penstock.cli.reference import man_page
+
+    return man_page()
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "configuration.md": render_configuration,
     "metrics.md": render_metrics,
     "apis.md": render_apis,
     "map.md": render_map,
     "differences.md": render_differences,
+    "cli.md": render_cli,
+    "penstock.1": render_man_page,
 }
 
 

@@ -1,0 +1,69 @@
+"""One example of every command: docs/cli.md shows them, the suite runs them, in this order, against one broker.
+
+SERVERS run until they are stopped; the suite starts each, waits for `ready:`, and stops it.
+"""
+
+from __future__ import annotations
+
+EXAMPLES: dict[str, str] = {
+    "topic create": "penstock topic create orders --partitions 3 --config retention.ms=86400000",
+    "topic list": "penstock topic list --json",
+    "topic alter": "penstock topic alter orders --config max.message.bytes=2000000 --reset retention.ms",
+    "topic add-partitions": "penstock topic add-partitions orders 4",
+    "topic describe": "penstock topic describe orders",
+    "produce": r"printf 'anna:5 apples\nben:2 pears\n' | penstock produce orders --key-separator : --header source=web",
+    "consume": r"penstock consume orders --from-beginning --until-end --format '%p/%o %k: %s\n'",
+    "topic export": "penstock topic export orders orders.jsonl",
+    "topic import": "penstock topic import orders-copy orders.jsonl",
+    "topic copy": "penstock topic copy orders orders-archive",
+    "group list": "penstock consume orders --from-beginning --until-end --group shop >/dev/null && penstock group list",
+    "group describe": "penstock group describe shop",
+    "group members": "penstock group members shop",
+    "group rebalances": "penstock group rebalances shop",
+    "group reset": "penstock group reset shop --to earliest --yes",
+    "group delete": "penstock group delete shop --yes",
+    "config get": "penstock config get topic:orders --all | head -n 5",
+    "config set": "penstock config set topic:orders retention.ms=3600000",
+    "config delete": "penstock config delete topic:orders retention.ms",
+    "broker list": "penstock broker list",
+    "broker describe": 'penstock broker describe "$(penstock broker list --json | jq .id)"',
+    "partition status": "penstock partition status",
+    "partition elect": "penstock partition elect --topic orders",
+    "partition reassign": "penstock partition reassign --dry-run",
+    "txn list": "echo paid | penstock produce payments --transactional && penstock txn list",
+    "txn describe": 'penstock txn describe "$(penstock txn list --json | jq -r .id)"',
+    "txn find-hanging": "penstock txn find-hanging --older-than 5m",
+    "txn abort": "penstock txn abort --help",
+    "dlq list": "penstock dlq list",
+    "perf produce": "penstock perf produce speed --records 20000",
+    "perf consume": "penstock perf consume speed",
+    "perf end-to-end": "penstock perf end-to-end speed --records 500",
+    "doctor": "penstock doctor --json | jq -r .severity",
+    "topic trim": "penstock topic trim orders --all --yes",
+    "topic delete": "penstock topic delete orders-archive --yes",
+    "log dump": 'penstock log dump "$DATA/orders-0" --records',
+    "log verify": 'penstock log verify "$DATA"',
+    "profile set": "penstock profile set staging bootstrap.servers=127.0.0.1:9092",
+    "profile list": "penstock profile list",
+    "profile show": "penstock profile show staging",
+    "profile delete": "penstock profile delete staging",
+    "completion": "penstock completion bash | head -n 1",
+}
+
+SERVERS: dict[str, str] = {
+    "up": "penstock up --port $PORT --metrics-port $OTHER_PORT --data-dir data --no-pipelines",
+    "broker": "penstock broker --set listeners=PLAINTEXT://127.0.0.1:$PORT --set log.dirs=data",
+    "zookeeper": "penstock zookeeper --port $PORT --data-dir zookeeper",
+}
+
+ELSEWHERE: dict[str, str] = {
+    "cluster start": "penstock cluster start --brokers 3 --data-dir cluster",
+    "cluster status": "penstock cluster status --data-dir cluster",
+    "cluster stop": "penstock cluster stop --data-dir cluster",
+    "store migrate": "penstock store migrate --to zookeeper --connect 127.0.0.1:2181/penstock --set log.dirs=data",
+    "pipeline": "penstock pipeline validate examples/pipelines/orders.yml",
+    "sql": "penstock sql \"select count(*) from topic('orders')\"",
+    "dlq show": "penstock dlq show orders.dlq",
+    "dlq redrive": "penstock dlq redrive orders.dlq",
+}
+"""Run by the tests of clusters and of pipelines, which have what these need."""

@@ -1,0 +1,113 @@
+"""docs/cli.md and the man page, made from the commands themselves, so that they cannot tell something else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from penstock.cli.errors import ExitCode
+from penstock.cli.examples import ELSEWHERE, EXAMPLES, SERVERS
+from penstock.cli.main import build
+
+MEANINGS = {
+    ExitCode.OK: "done",
+    ExitCode.FAILED: "the work was tried and failed",
+    ExitCode.USAGE: "the command line makes no sense",
+    ExitCode.UNREACHABLE: "no broker answers",
+    ExitCode.NOT_FOUND: "an unknown topic, group, broker, file, …",
+    ExitCode.REFUSED: "the broker said no",
+    ExitCode.INCOMPLETE: "some of it was done; the output says which",
+    ExitCode.UNHEALTHY: "doctor, verify or status found problems",
+    ExitCode.INTERRUPTED: "Ctrl-C",
+}
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command that does something, with its path: ("topic create", command)."""
+    root = build()
+    for name in root.list_commands(None):
+        yield from _walk(name, root.get_command(None, name))
+
+
+def _walk(path: str, command: Any) -> Iterator[tuple[str, Any]]:
+    nested = getattr(command, "commands", None)
+    if nested is None or getattr(command, "invoke_without_command", False):
+        yield path, command
+    for name, child in (nested or {}).items():
+        yield from _walk(f"{path} {name}", child)
+
+
+def example_of(path: str) -> str | None:
+    for table in (EXAMPLES, SERVERS, ELSEWHERE):
+        if path in table:
+            return table[path]
+    group = path.split()[0]
+    return ELSEWHERE.get(group)
+
+
+def _options(command: Any) -> Iterator[tuple[str, str]]:
+    for parameter in command.params:
+        if parameter.name == "help":
+            continue
+        if parameter.param_type_name == "argument":
+            yield parameter.metavar or parameter.name.upper(), parameter.help or ""
+        else:
+            names = ", ".join([*parameter.opts, *parameter.secondary_opts])
+            takes = "" if parameter.is_flag else f" {parameter.metavar or parameter.name.strip('_').upper()}"
+            yield names + takes, parameter.help or ""
+
+
+SHARED = ("--bootstrap, -b", "--profile, -p", "-X ", "--json")
+
+
+def markdown() -> str:
+    lines = [
+        "# The penstock command\n",
+        "Rendered from the commands by `make docs`; do not edit. Every example here runs in the suite.\n",
+        "Commands that talk to a cluster take `--bootstrap, -b HOST:PORT` (else `PENSTOCK_BOOTSTRAP`, the profile, or"
+        " 127.0.0.1:9092), `--profile, -p NAME`, `-X NAME=VALUE` for any client property, and `--json`: one object per"
+        " line instead of a table. They work against any Kafka cluster.\n",
+        "| exit code | meaning |",
+        "|---|---|",
+        *(f"| {code.value} | {meaning} |" for code, meaning in MEANINGS.items()),
+    ]
+    for path, command in commands():
+        lines += ["", f"## penstock {path}\n", _sentence(command)]
+        rows = [(names, text) for names, text in _options(command) if not names.startswith(SHARED)]
+        if rows:
+            lines += ["", *(f"- `{names}` {text}".rstrip() for names, text in rows)]
+        example = example_of(path)
+        if example is not None:
+            lines += ["", "```sh", example, "```"]
+    return "\n".join([*lines, ""])
+
+
+def _sentence(command: Any) -> str:
+    return " ".join((command.help or "").split())
+
+
+def man_page() -> str:
+    """roff for man(1)."""
+    lines = [
+        ".TH PENSTOCK 1",
+        ".SH NAME",
+        r"penstock \- a Kafka-compatible commit log with pipelines on Spark",
+        ".SH SYNOPSIS",
+        r".B penstock \fICOMMAND\fR [\fIOPTIONS\fR]",
+        ".SH COMMANDS",
+    ]
+    for path, command in commands():
+        lines += [".TP", rf".B {_roff(path)}", _roff(_sentence(command))]
+        for names, text in _options(command):
+            if not names.startswith(SHARED):
+                lines += [".RS", ".TP", rf".B {_roff(names)}", _roff(text) or r"\&", ".RE"]
+    lines += [".SH EXIT STATUS"]
+    for code, meaning in MEANINGS.items():
+        lines += [".TP", rf".B {code.value}", _roff(meaning)]
+    return "\n".join([*lines, ""])
+
+
+def _roff(text: str) -> str:
+    escaped = text.replace("\\", r"\e").replace("-", r"\-")
+    return re.sub(r"^([.'])", r"\\&\1", escaped)
