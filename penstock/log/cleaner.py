@@ -164,6 +164,8 @@ class Cleaner:
         if run is not None and run.process.poll() is None:
             run.process.kill()
             run.process.wait(_STOP_SECONDS)
+            if run.process.stderr is not None:
+                run.process.stderr.close()
 
     # -- one run
 

@@ -389,19 +389,25 @@ class LogManager:
         """fsync a log without blocking the loop; one at a time for each."""
         if log in self._flushing:
             return
-        with contextlib.suppress(LogWriteError):
+        try:
             job = maintenance.begin_flush(log)
-            if job is None:
-                return
-            self._flushing.add(log)
+        except LogWriteError:
+            return  # whoever appended hears of it
+        except OSError as error:
+            if error.errno not in NO_SPACE_ERRNOS:
+                self.fail_directory(log.directory.parent, error)
+            return
+        if job is None:
+            return
+        self._flushing.add(log)
 
-            def run() -> None:
-                try:
-                    job.run()
-                finally:
-                    self._flushing.discard(log)
+        def run() -> None:
+            try:
+                job.run()
+            finally:
+                self._flushing.discard(log)
 
-            self.in_thread(log.directory.parent, run)
+        self.in_thread(log.directory.parent, run)
 
     def unlink_later(self, paths: Iterable[Path], delay_ms: int) -> None:
         due = self.clock.now_ms() + delay_ms

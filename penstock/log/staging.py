@@ -67,9 +67,20 @@ def write_staged(log: Log) -> None:
     log.marked_epochs = None
     log.written_end_offset = log.log_end_offset
     if log.log_end_offset - log.recovery_point >= log.flush_messages:
-        maintenance.flush(log)
+        _flush_before_answering(log)
     elif len(segment.offset_index.file.pending) >= _INDEX_PAGE_BYTES:
         _write_index_pages(log, segment)
+
+
+def _flush_before_answering(log: Log) -> None:
+    """`flush.messages` promises that what is acknowledged is on the disk; one sync serves the whole wake-up."""
+    try:
+        maintenance.flush(log)
+    except OSError as error:
+        failed = error.errno not in NO_SPACE_ERRNOS
+        if failed:
+            log.events.failed(log, error)
+        raise LogWriteError(f"{log.name}: not flushed: {error}", directory_failed=failed) from error
 
 
 def _write_index_pages(log: Log, segment: Segment) -> None:
