@@ -134,7 +134,8 @@ def redrive(
 ) -> None:
     """Write dead letters back to where they came from, as they were, each once.
 
-    A second redrive goes on after the first; what --reason leaves out stays in the topic, but is passed over. Rows that missed an expectation after being changed by a pipeline are skipped unless --to names a topic for them.
+    A second redrive goes on after the first; what --reason leaves out stays in the topic, but is passed over. Rows that
+    missed an expectation after being changed by a pipeline are skipped unless --to names a topic for them.
     """
     from penstock.pipelines import redrive as work
 

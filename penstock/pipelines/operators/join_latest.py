@@ -17,7 +17,7 @@ from penstock.pipelines.spec import Frozen, SpecError
 
 class JoinLatest(Operator):
     class Options(Frozen):
-        on: str  # the key: a column of the stream
+        by: str  # the key: a column of the stream
         table_key: str = "_key"  # and of the table: the record's key unless it is said otherwise
         missing: Literal["drop", "keep"] = "drop"
         prefix: str = ""  # put before the table's column names
@@ -30,16 +30,16 @@ class JoinLatest(Operator):
             raise SpecError(f"view {self.view}: join-latest reads two tables, from: [stream, table]")
         stream, table = inputs
         options = self.options
-        self.need(stream, options.on)
+        self.need(stream, options.by)
         self.need(table, options.table_key)
-        table_names = plain_columns(table, without=[options.table_key, options.on])
+        table_names = plain_columns(table, without=[options.table_key, options.by])
         clash = sorted({f"{options.prefix}{name}" for name in table_names} & set(stream.columns))
         if clash:
             raise SpecError(f"view {self.view}: both tables have a column {clash[0]!r}; give a prefix for the table's")
         left, right = struct_of(stream, stream.columns), struct_of(table, table_names)
         gone = F.col("_tombstone") if "_tombstone" in table.columns else F.lit(False)
         both = stream.select(
-            F.col(f"`{options.on}`").cast("string").alias("_on"),
+            F.col(f"`{options.by}`").cast("string").alias("_on"),
             F.lit(False).alias("_is_table"),
             F.lit(False).alias("_gone"),
             ordering(stream).alias("_at"),
