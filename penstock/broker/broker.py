@@ -114,7 +114,7 @@ class Broker:
 
     def _bind(self) -> None:
         self.dispatcher = Dispatcher(self, self.loop)
-        limits = ConnectionLimits(self.settings)
+        self.limits = ConnectionLimits(self.settings)
         advertised = self.settings.advertised_listeners
         inter_broker = self.settings.inter_broker_listener
         for configured in self.settings.listeners:
@@ -130,7 +130,7 @@ class Broker:
                 advertised=advertised is not None,
                 is_inter_broker=configured.name == inter_broker,
                 dispatcher=self.dispatcher,
-                limits=limits,
+                limits=self.limits,
                 settings=self.settings,
                 tls=self._tls_context(configured.name) if configured.tls else None,
             )
@@ -154,7 +154,7 @@ class Broker:
             if told is not None:
                 endpoints[listener.name] = Endpoint(told.host, told.port or listener.port, listener.protocol)
             elif not advertised:
-                host = listener.host if listener.host not in ("", "0.0.0.0", "::") else socket.getfqdn()
+                host = listener.host if listener.host not in ("", "0.0.0.0", "::") else socket.gethostname()
                 endpoints[listener.name] = Endpoint(host, listener.port, listener.protocol)
         return endpoints
 
@@ -243,6 +243,7 @@ class Broker:
         """The member has taken in dynamic settings of this broker already: logs must follow."""
         if any(kind == "broker" for kind, _ in delta.configs_changed):
             self.loop.call_soon(self.replicas.refresh_configs)
+            self.limits.take(self.settings)
 
     def _directory_failed(self, directory: Path, logs: list[Any]) -> None:
         logger.error("log directory=%s failed, %d replicas are off line", directory, len(logs))
@@ -274,12 +275,12 @@ class Broker:
     async def _stop(self) -> None:
         logger.info("broker=%d stops", self.node_id)
         self.ready = False
+        await self.member.controlled_shutdown()  # still serving: followers must catch up to take over
         self.dispatcher.draining = True
         for listener in self.listeners:
             listener.close()
         if self._background is not None:
             self._background.stop()
-        await self.member.controlled_shutdown()
         await self._drain()
         await self.coordinators.stop()
         await self.replicas.stop()

@@ -217,12 +217,14 @@ class Dispatcher:
         try:
             response = await self._handle(route, context, request)
             parts = () if response is None else self.encode(route, context, response)
+            if code := getattr(response, "error_code", 0):
+                route.stats.error(code)
         except asyncio.CancelledError:
             connection.close()
             raise
         except Exception:
             logger.exception("closing client=%s: %s failed", connection.client_host, route.spec.name)
-            route.stats.errors += 1
+            route.stats.error(UNKNOWN_SERVER_ERROR)
             connection.close()
             return
         connection.finish(slot, parts)
@@ -239,7 +241,7 @@ class Dispatcher:
         except Exception:
             logger.exception("%s of client=%s failed", route.spec.name, context.client_host)
             code, message = UNKNOWN_SERVER_ERROR, None
-        route.stats.errors += 1
+        route.stats.error(code)
         own = getattr(route.module, "error_response", None)
         response = own(request, code, message) if own is not None else default_error_response(route.spec, code, message)
         if response is None:

@@ -31,11 +31,15 @@ class ConnectionLimits:
     """Connections of the whole broker: how many, and how many per address."""
 
     def __init__(self, settings: Any) -> None:
+        self.total = 0
+        self.per_host: Counter[str] = Counter()
+        self.take(settings)
+
+    def take(self, settings: Any) -> None:
+        """All three may be changed while the broker runs; connections that are open stay."""
         self.max_total: int = settings["max.connections"]
         self.max_per_host: int = settings["max.connections.per.ip"]
         self.per_host_overrides = _overrides(settings["max.connections.per.ip.overrides"])
-        self.total = 0
-        self.per_host: Counter[str] = Counter()
 
     @property
     def full(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from penstock.base.metrics import Metrics
+from penstock.protocol.errors import error_name
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -16,17 +17,21 @@ LabelledValues = Iterable[tuple[tuple[str, ...], float]]
 class ApiStats:
     """Requests of one API: how many, how many failed, how long they took."""
 
-    __slots__ = ("_histogram", "_requests", "errors", "name")
+    __slots__ = ("_histogram", "_metrics", "_requests", "name")
 
     def __init__(self, metrics: Metrics, name: str) -> None:
         self.name = name
-        self.errors = 0
+        self._metrics = metrics
         self._requests = metrics.cell("requests", name)
         self._histogram = metrics.histogram("request_seconds", name)
 
     @property
     def count(self) -> int:
         return int(self._requests.value)
+
+    def error(self, code: int) -> None:
+        """Count an error code in an answer."""
+        self._metrics.cell("request_errors", self.name, error_name(code)).value += 1
 
     def observe(self, seconds: float) -> None:
         self._requests.value += 1
@@ -52,12 +57,6 @@ class BrokerStats:
         if found is None:
             found = self.apis[key] = ApiStats(self.metrics, name)
         return found
-
-    def error(self, api_name: str, code: int) -> None:
-        """Count an error code in an answer."""
-        from penstock.protocol.errors import error_name
-
-        self.metrics.cell("request_errors", api_name, error_name(code)).value += 1
 
 
 def connect_gauges(broker: Broker) -> None:

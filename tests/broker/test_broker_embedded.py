@@ -120,3 +120,13 @@ def test_metrics_health_and_readiness_are_served_over_http() -> None:
         assert values["penstock_event_loop_lag_seconds_count"] >= 0
         with pytest.raises(urllib.error.HTTPError):
             get("/nothing")
+
+
+def test_errors_are_counted_by_their_names() -> None:
+    with penstock.Broker() as broker:
+        with RawClient(broker.port) as client:
+            client.call("produce", 9, produce_request("nowhere", batch(b"v")))
+            client.call("fetch", 12, fetch_request("nowhere", 0))
+        text = broker._broker.metrics.render().decode()
+        assert 'penstock_request_errors_total{api="Produce",error="UNKNOWN_TOPIC_OR_PARTITION"} 1.0' in text
+        assert 'penstock_request_errors_total{api="Fetch",error="UNKNOWN_TOPIC_OR_PARTITION"} 1.0' in text

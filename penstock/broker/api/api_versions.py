@@ -99,7 +99,7 @@ def hot_handler(dispatcher: Dispatcher, route: Route) -> Any:
         error = 0
         if version >= 3 and not _software_is_valid(connection.buffer, position, end):
             error = int(ErrorCode.INVALID_REQUEST)
-            route.stats.errors += 1
+            route.stats.error(error)
         key = (version, error)
         if key not in bodies:
             bodies[key] = encode_body(broker, version, error)

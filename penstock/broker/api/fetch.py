@@ -57,7 +57,7 @@ class FetchHandler:
         slot = self.dispatcher.new_slot(connection, self.route)
         if context.error:
             slot.parts = encode_fetch(version, correlation_id, context.error, 0, [])
-            self.route.stats.errors += 1
+            self.route.stats.error(context.error)
             connection.mark_dirty()
             return
         results = self.read(request, context, update=True)
@@ -178,7 +178,7 @@ class FetchHandler:
             if fetched.region is not None:
                 fetched_bytes.value += fetched.region.length
             if fetched.error:
-                self.route.stats.errors += 1
+                self.route.stats.error(fetched.error)
                 if fetched.error in _HINTED and leaders is None and request.version >= 16:
                     leaders = self._hints(connection, request, results)
         if context.session is not None:

@@ -324,9 +324,9 @@ class ProduceHandler:
             pending.connection.mark_dirty()
 
     def _answer(self, pending: PendingProduce) -> None:
-        failed = any(result.error for _, results in pending.results for result in results)
-        if failed:
-            self.api_stats.errors += 1
+        failed = [result.error for _, results in pending.results for result in results if result.error]
+        for error in failed:
+            self.api_stats.error(error)
         if pending.acks == 0:
             (pending.stands_for or pending).parts = ()
             if failed:
