@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 app = new_app("Read records: from any offset or time, decoded, filtered, formatted.", no_args_is_help=False)
 
 BATCH = 10_000
+PATIENCE_SECONDS = 8.0  # how long all brokers may be away before we give up
 Key = tuple[str, int]
 
 
@@ -161,6 +163,8 @@ class Reader:
             "queued.min.messages": 200_000,
             "queued.max.messages.kbytes": 262_144,
         }
+        settings["error_cb"] = self._on_client_error
+        self._down_since: float | None = None
         self._topics = topics
         self._settings = settings
         self._make = Consumer
@@ -228,6 +232,10 @@ class Reader:
                         batch.append(message)
                 else:
                     self._on_error(message, error, ends)
+            if messages:
+                self._down_since = None
+            elif self._down_since is not None:
+                self._insist_on_a_broker()
             if batch:
                 yield batch
                 if self._group is not None:
@@ -260,6 +268,23 @@ class Reader:
             raise self._session.unreachable(error.str())
         if error.fatal() or not error.retriable():
             raise UserError(error.str(), f"the client says {error.name()}")
+
+    def _on_client_error(self, error: Any) -> None:
+        if error.name() in ("_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE") and self._down_since is None:
+            self._down_since = time.monotonic()
+
+    def _insist_on_a_broker(self) -> None:
+        """A broker may restart under us; one that stays away is told."""
+        from confluent_kafka import KafkaException
+
+        assert self._down_since is not None
+        if time.monotonic() - self._down_since < PATIENCE_SECONDS:
+            return
+        try:
+            self._consumer.list_topics(self._topics[0], timeout=3)
+            self._down_since = None
+        except KafkaException as error:
+            raise self._session.unreachable(error.args[0].str()) from error
 
     def _done(self, ends: Ends) -> bool:
         if ends.count and ends.shown >= ends.count:

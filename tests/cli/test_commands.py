@@ -265,7 +265,7 @@ def test_a_broker_that_goes_away_in_the_middle_is_reported(environment: dict[str
         environment = {**environment, "PENSTOCK_BOOTSTRAP": short_lived.bootstrap}
         subprocess.run(["penstock", "topic", "create", "t"], env=environment, check=True, capture_output=True)
         reader = subprocess.Popen(
-            ["penstock", "consume", "t", "-X", "socket.connection.setup.timeout.ms=2000"],
+            ["penstock", "consume", "t"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=tmp_path,
         )  # fmt: skip
         subprocess.run(

@@ -49,9 +49,13 @@ def test_a_server_says_when_it_is_ready_and_stops_when_told(
 ) -> None:
     variables = {**environment, "PORT": str(free_port()), "OTHER_PORT": str(free_port())}
     server = subprocess.Popen(
-        ["bash", "-c", f"exec {SERVERS[name]}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables,
+        ["bash", "-c", f"exec {SERVERS[name]}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=variables,
         cwd=tmp_path,
-    )  # fmt: skip
+    )
     assert server.stdout is not None
     try:
         line = server.stdout.readline()
