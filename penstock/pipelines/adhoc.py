@@ -18,6 +18,7 @@ from penstock.pipelines.connectors.topic_sample import first_values
 from penstock.pipelines.durations import duration_ms
 from penstock.pipelines.formats.base import CORRUPT, FormatContext
 from penstock.pipelines.problems import reason_of
+from penstock.pipelines.sessions import fresh_session
 from penstock.pipelines.spark.clients import client_for
 from penstock.pipelines.spec import SpecError, unknown_key, validated
 
@@ -38,7 +39,7 @@ class Defaults:
 
 def query(text: str, spark: Any, properties: Mapping[str, str], defaults: Defaults) -> Any:
     """The query's DataFrame; SpecError says what is wrong with it."""
-    fresh = spark.newSession()
+    fresh = fresh_session(spark)
     count = 0
 
     def table(found: re.Match[str]) -> str:

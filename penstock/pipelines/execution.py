@@ -17,6 +17,7 @@ from penstock.pipelines.durations import duration_ms
 from penstock.pipelines.plan import DEAD_LETTERS, Query
 from penstock.pipelines.problems import reason_of
 from penstock.pipelines.secrets import resolve
+from penstock.pipelines.sessions import fresh_session
 from penstock.pipelines.spark.clients import client_for
 from penstock.pipelines.spec import PipelineSpec, SpecError
 from penstock.pipelines.storage import ReadOnly, storage
@@ -84,7 +85,7 @@ class Execution:
         state = self.place.state_of(self.spec, self.spark)
         properties = {**self.place.properties, **resolve(self.spec.settings.kafka)}
         return Context(
-            spark=self.spark.newSession(),  # views of one query must not meet those of another
+            spark=fresh_session(self.spark),  # views of one query must not meet those of another
             pipeline=self.spec.name,
             query=query,
             properties=properties,

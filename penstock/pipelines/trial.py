@@ -34,6 +34,7 @@ from penstock.pipelines.connectors.topic import RAW_COLUMNS
 from penstock.pipelines.formats.base import parse_ddl
 from penstock.pipelines.plan import DEAD_LETTERS
 from penstock.pipelines.problems import reason_of
+from penstock.pipelines.sessions import fresh_session
 from penstock.pipelines.spec import PipelineSpec, SpecError
 from penstock.pipelines.storage import storage
 
@@ -78,7 +79,7 @@ def run_given(
     with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
         inputs = {name: _write_input(spec, spark, name, given.get(name, []), folder) for name in spec.sources}
         context = Context(
-            spark=spark.newSession(),
+            spark=fresh_session(spark),
             pipeline=spec.name,
             query="test",
             properties={},

@@ -1,0 +1,23 @@
+"""A Spark session with views of its own, for one query of one pipeline."""
+
+from __future__ import annotations
+
+import pkgutil
+from functools import cache
+from typing import Any
+
+
+def fresh_session(spark: Any) -> Any:
+    """Shares Spark itself with `spark`, but no views and no settings."""
+    fresh = spark.newSession()
+    if not _spark_finds_us():
+        from pyspark_penstock import DefaultSource
+
+        fresh.dataSource.register(DefaultSource)
+    return fresh
+
+
+@cache
+def _spark_finds_us() -> bool:
+    """Spark lists the folders on Python's path; an editable install of this package is in none of them."""
+    return any(module.name == "pyspark_penstock" for module in pkgutil.iter_modules())
