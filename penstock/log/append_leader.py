@@ -9,7 +9,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from penstock.log import maintenance
+from penstock.log import maintenance, producer_replay
 from penstock.log.append_follower import apply_marker, stage_whole
 from penstock.log.producer_state import KEPT_BATCHES, MAX_SEQUENCE, KeptBatch, ProducerEntry, VerificationGuard
 from penstock.log.results import AppendResult, Origin
@@ -17,6 +17,7 @@ from penstock.log.segment import RECENT_MAX
 from penstock.log.staging import assign_epoch, begin_stage, index_batch
 from penstock.log.validation import (
     CHECKED_RECORDS_MAX,
+    MIN_RECORD_BYTES,
     Fault,
     Inspection,
     check_client_batch,
@@ -105,6 +106,7 @@ def append_as_leader(
             or native_crc32c(batch[CRC_START:] if type(batch) is memoryview else memoryview(batch)[CRC_START:]) != crc
             or attributes & CODEC_MASK > 4
             or (count <= CHECKED_RECORDS_MAX and not attributes & CODEC_MASK and not is_framed(batch, count))
+            or (count * MIN_RECORD_BYTES > size and count > CHECKED_RECORDS_MAX)
         ):
             # Something is unusual: find out what Kafka would say.
             alone = only_batch(batch)
@@ -279,6 +281,9 @@ def _check_producer(
     if origin is _CLIENT and entry is not None:
         last_sequence = (sequence + last_delta) % (1 << 31)
         kept = state.find_duplicate(entry, producer_epoch, sequence, last_sequence)
+        if kept is None and 0 < len(entry.batches) < KEPT_BATCHES and sequence < entry.batches[0][0]:
+            producer_replay.recall_batches(log, entry)
+            kept = state.find_duplicate(entry, producer_epoch, sequence, last_sequence)
         if kept is not None:
             return _duplicate(log, kept)
     transactional = bool(attributes & TRANSACTIONAL_BIT)

@@ -10,10 +10,9 @@ from penstock.log.producer_state import KEPT_BATCHES, MAX_SEQUENCE
 
 if TYPE_CHECKING:
     from penstock.log.log import Log
-    from penstock.log.producer_state import KeptBatch
+    from penstock.log.producer_state import KeptBatch, ProducerEntry
 
-RECENT_MS: Final = 10 * 60 * 1000
-REFILL_OFFSETS: Final = 5000
+RECALLED_OFFSETS: Final = 5000
 
 
 def rebuild(log: Log, upper_offset: int) -> None:
@@ -25,44 +24,33 @@ def rebuild(log: Log, upper_offset: int) -> None:
     if loaded is not None:
         start, entries = loaded
         state.load(entries)
-        _refill_windows(log, start)
     replay_range(log, start, upper_offset)
 
 
-def _refill_windows(log: Log, snapshot_offset: int) -> None:
-    """A snapshot keeps one batch per producer, but a producer may have five in flight: without the others, one that
-    repeats them after a restart would be told that it is out of order. They are read back from the end of the log, for
-    producers that were active lately.
+def recall_batches(log: Log, entry: ProducerEntry) -> None:
+    """Read back what a snapshot does not keep: it has one batch per producer, but a producer may have five in flight, and
+    one that repeats them after a restart must not be told that it is out of order. Once per producer, when it asks.
     """
-    state = log.producers_state
-    recent_ms = log.events.clock.now_ms() - RECENT_MS
-    thin: dict[int, list[KeptBatch]] = {
-        pid: [] for pid, entry in state.entries.items() if len(entry.batches) == 1 and entry.last_timestamp >= recent_ms
-    }
-    if not thin:
+    if not entry.batches or entry.producer_id in log.producers_state.recalled:
         return
-    first = max(bisect_right(log.segment_bases, max(snapshot_offset - 1, 0)) - 1, 0)
-    segment = log.segments[first]
-    from_offset = max(snapshot_offset - REFILL_OFFSETS, segment.base_offset, log.log_start_offset)
-    place = segment.place(from_offset)
+    log.producers_state.recalled.add(entry.producer_id)
+    oldest = entry.batches[0]
+    first_offset = oldest[2] - oldest[3]
+    segment = log.segments[max(bisect_right(log.segment_bases, max(first_offset - 1, 0)) - 1, 0)]
+    place = segment.place(max(first_offset - RECALLED_OFFSETS, segment.base_offset, log.log_start_offset))
     if place is None:
         return
+    found: list[KeptBatch] = []
     for header in segment.headers(place[0]):
-        if header.base_offset >= snapshot_offset:
+        if header.base_offset >= first_offset:
             break
-        found = thin.get(header.producer_id)
-        if found is None or header.is_control or header.base_sequence < 0:
+        if header.producer_id != entry.producer_id or header.is_control or header.base_sequence < 0:
             continue
-        if header.producer_epoch != state.entries[header.producer_id].epoch:
-            continue
-        last_sequence = (header.base_sequence + header.last_offset_delta) & MAX_SEQUENCE
-        found.append(
-            (header.base_sequence, last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
-        )
-    for pid, batches in thin.items():
-        entry = state.entries[pid]
-        if batches and batches[-1][:3] == entry.batches[-1][:3]:  # else compaction or truncation has been here
-            entry.batches = tuple(batches[-KEPT_BATCHES:])
+        if header.producer_epoch == entry.epoch:
+            last_sequence = (header.base_sequence + header.last_offset_delta) & MAX_SEQUENCE
+            delta = header.last_offset_delta
+            found.append((header.base_sequence, last_sequence, header.last_offset, delta, header.max_timestamp))
+    entry.batches = (*found, *entry.batches)[-KEPT_BATCHES:]
 
 
 def replay_range(log: Log, start: int, upper_offset: int) -> None:

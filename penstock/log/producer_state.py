@@ -84,7 +84,7 @@ class EndedTransaction(NamedTuple):
 class ProducerState:
     """All producers of one log."""
 
-    __slots__ = ("_unreplicated", "_verifications", "entries", "ongoing")
+    __slots__ = ("_unreplicated", "_verifications", "entries", "ongoing", "recalled")
 
     def __init__(self) -> None:
         self.entries: dict[int, ProducerEntry] = {}
@@ -93,6 +93,7 @@ class ProducerState:
         # First offset → marker offset of ended transactions whose marker the high watermark has not passed.
         self._unreplicated: dict[int, int] = {}
         self._verifications: dict[int, _Verification] = {}
+        self.recalled: set[int] = set()  # producers whose older batches were read back from the log
 
     # -- checks
 
@@ -307,6 +308,7 @@ class ProducerState:
         self.ongoing.clear()
         self._unreplicated.clear()
         self._verifications.clear()
+        self.recalled.clear()
 
     def load(self, entries: Iterable[ProducerEntry]) -> None:
         """Begin with the entries of a snapshot."""

@@ -38,13 +38,16 @@ Buffer = bytes | bytearray | memoryview
 CHECKED_RECORDS_MAX: Final = 16
 """Uncompressed batches of up to so many records have their count checked; a loop over more has no place there."""
 
+MIN_RECORD_BYTES: Final = 7
+"""Length, attributes, two deltas, two lengths and the number of headers, a byte each."""
+
 INLINE_INSPECTION_MAX_BYTES: Final = 64 * 1024
 """Larger batches should be inspected in a worker thread."""
 
 _FOREVER: Final = 2**63 - 1
 _LENGTH: Final = Struct(">i")
 _MIN_LENGTH_FIELD: Final = 14  # Kafka reads anything smaller as corruption, whatever the format
-_MIN_RECORD_BYTES: Final = 7
+_MAX_RATIO: Final = 65536  # more than any codec can gain
 _MAX_UNCOMPRESSED_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -129,6 +132,9 @@ def check_client_batch(batch: Buffer, max_message_bytes: int) -> Fault | None:
         return Fault(ErrorCode.INVALID_RECORD, "clients may not write control records")
     if producer_id >= 0 > sequence:
         return Fault(ErrorCode.INVALID_RECORD, f"sequence {sequence} of producer {producer_id}")
+    room = (size - HEADER_BYTES) * (_MAX_RATIO if attributes & CODEC_MASK else 1)
+    if count * MIN_RECORD_BYTES > room:
+        return Fault(ErrorCode.INVALID_RECORD, f"{count} records cannot lie in {size} bytes")
     if not attributes & CODEC_MASK and count <= CHECKED_RECORDS_MAX and not is_framed(batch, count):
         return Fault(ErrorCode.INVALID_RECORD, f"the batch does not hold {count} records")
     return None
@@ -137,7 +143,7 @@ def check_client_batch(batch: Buffer, max_message_bytes: int) -> Fault | None:
 def is_framed(batch: Buffer, count: int) -> bool:
     """Whether the lengths in front of `count` uncompressed records fill the batch exactly."""
     size = len(batch)
-    if size < HEADER_BYTES + count * _MIN_RECORD_BYTES:
+    if size < HEADER_BYTES + count * MIN_RECORD_BYTES:
         return False
     if count == 1:  # by far the most frequent case, and the one that must cost nothing
         low = batch[HEADER_BYTES]

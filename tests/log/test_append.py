@@ -101,6 +101,15 @@ def test_counts_that_lie(make_log: MakeLog) -> None:
     assert log.append_as_leader(sealed(one), 0, NOW).error is ErrorCode.INVALID_RECORD
 
 
+@pytest.mark.parametrize("codec", list(Codec))
+def test_counts_that_no_batch_of_that_size_can_hold(make_log: MakeLog, codec: Codec) -> None:
+    log = make_log()
+    lie = bytearray(batch_of(log, (b"k", b"v"), codec=codec))
+    struct.pack_into(">i", lie, 23, 2**31 - 2)
+    struct.pack_into(">i", lie, 57, 2**31 - 1)
+    assert log.append_as_leader(sealed(lie), 0, NOW).error is ErrorCode.INVALID_RECORD
+
+
 def test_more_than_one_batch_or_none(make_log: MakeLog) -> None:
     log = make_log()
     batch = batch_of(log, (b"k", b"v"))
