@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +184,7 @@ class Writer(threading.Thread):
         self.join()
         self._producer.flush(30)
         times = self.acknowledged
-        return max((b - a for a, b in zip(times, times[1:], strict=False)), default=float("inf"))
+        return max((b - a for a, b in pairwise(times)), default=float("inf"))
 
 
 def gap_when(target: targets.Target, topic: str, how: signal.Signals) -> float:
