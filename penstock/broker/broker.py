@@ -26,6 +26,7 @@ from penstock.cluster.image import Endpoint, ImageDelta, MetadataImage
 from penstock.cluster.image_holder import ImageHolder
 from penstock.cluster.loading import read_all_configs
 from penstock.cluster.member import ClusterMember
+from penstock.log.log_directory import stored_node_id
 from penstock.log.log_manager import LogManager
 from penstock.replication.replica_manager import ReplicaManager
 from penstock.store.interface import TreeStore
@@ -162,8 +163,12 @@ class Broker:
         """The cluster id and our own come from the store (and must fit to what the log folders say)."""
         self.store = self._new_store()
         self.member = ClusterMember(self.settings, self.store, self.clock, security=self.inter_broker_security)
-        alone = self.settings.embedded and self.settings.node_id < 0
-        await self.member.join(DEFAULT_NODE_ID if alone else None)
+        known_id = None
+        if self.settings.node_id < 0:  # the id of our last life, else one for a node alone, else one from the cluster
+            known_id = stored_node_id(Path(folder) for folder in self.settings.log_dirs)
+            if known_id is None and self.settings.embedded:
+                known_id = DEFAULT_NODE_ID
+        await self.member.join(known_id)
         self.node_id = self.member.node_id
         self.cluster_id = self.member.cluster_id
         self.image_holder = self.member.images

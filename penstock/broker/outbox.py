@@ -17,7 +17,7 @@ COLD = 2  # the next region must be read from disk first: warm `cold_region`, th
 
 SMALL_REGION_BYTES = 32 * 1024  # below this one pread and a shared send beat a send and a sendfile
 PROBE_WINDOW_BYTES = 1024 * 1024
-PROBE_STEP_BYTES = 128 * 1024  # the kernel's read-ahead unit: whoever has its first page has the rest
+PROBE_STEP_BYTES = 256 * 1024  # twice the kernel's read-ahead: what hides between two probes is read in a moment
 BYTES_PER_WAKEUP = 8 * 1024 * 1024  # then other connections get their turn
 
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)

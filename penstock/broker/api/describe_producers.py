@@ -43,6 +43,7 @@ def _partition(api: Any, broker: Broker, topic: str, index: int, readable: bool)
     elif not partition.is_leader:
         response.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     else:
+        log: Any = partition.log
         response.active_producers = [
             api.ProducerState(
                 producer_id=entry.producer_id,
@@ -52,7 +53,7 @@ def _partition(api: Any, broker: Broker, topic: str, index: int, readable: bool)
                 coordinator_epoch=entry.coordinator_epoch,
                 current_txn_start_offset=entry.txn_first_offset,
             )
-            for entry in partition.log.producers()
+            for entry in log.producers()
         ]
     return response
 

@@ -9,6 +9,7 @@ v7: zstd allowed · v8: record errors · v10: leader hints (KIP-951) · v12: imp
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.dispatch import Dispatcher, Route
+
+logger = logging.getLogger(__name__)
 
 API = ApiSpec(0, "Produce", 3, 13, advertised_min_version=0)
 
@@ -401,8 +404,9 @@ class ProduceHandler:
             connection.close()
             raise
         except Exception:
+            logger.exception("closing client=%s: a produce failed", connection.client_host)
             connection.close()
-            raise
+            return
         self._appended(pending)
         connection.busy = False
         connection.loop.call_soon(connection.resume)
