@@ -8,6 +8,7 @@ import json
 import os
 import threading
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -170,3 +171,16 @@ def _read_properties(path: Path) -> dict[str, str]:
             key, _, value = line.partition("=")
             fields[key.strip()] = value.strip()
     return fields
+
+
+def stored_node_id(folders: Iterable[Path]) -> int | None:
+    """The broker id that the first of these folders was written under; None if none of them says."""
+    for folder in folders:
+        try:
+            found = _read_properties(folder / META_PROPERTIES)
+        except (OSError, UnicodeDecodeError):
+            continue
+        text = found.get("broker.id", found.get("node.id", ""))
+        if text.isdigit():
+            return int(text)
+    return None

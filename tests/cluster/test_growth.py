@@ -88,7 +88,7 @@ def replicate_to_all(bootstrap: str, topic: str) -> None:
 
 def test_a_node_with_data_grows_into_a_replicated_cluster(zookeeper: ZooKeeperProcess, tmp_path: Path) -> None:
     topic, chroot = "grown", f"/grow-{uuid.uuid4().hex[:8]}"
-    with penstock.Broker(tmp_path / "one", broker_id=1) as single:
+    with penstock.Broker(tmp_path / "one") as single:
         admin = AdminClient({"bootstrap.servers": single.bootstrap})
         admin.create_topics([NewTopic(topic, PARTITIONS, 1, config={"retention.ms": "-1"})])[topic].result(WAIT_SECONDS)
         produce(single.bootstrap, topic, range(300))
@@ -105,8 +105,9 @@ def test_a_node_with_data_grows_into_a_replicated_cluster(zookeeper: ZooKeeperPr
         "transaction.state.log.min.isr": "1",
     }
     brokers = [
-        penstock.Broker(tmp_path / name, broker_id=number, settings=settings)
-        for number, name in ((1, "one"), (2, "two"), (3, "three"))
+        penstock.Broker(tmp_path / "one", settings=settings),  # its folder remembers its id
+        penstock.Broker(tmp_path / "two", broker_id=2, settings=settings),
+        penstock.Broker(tmp_path / "three", broker_id=3, settings=settings),
     ]
     try:
         for broker in brokers:
