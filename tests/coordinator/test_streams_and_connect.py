@@ -178,7 +178,7 @@ def test_a_connect_worker_reads_a_file_exactly_once_through_a_crash(
                 "tasks.max": "1",
                 "file": str(lines),
                 "topic": "connect-lines",
-                "batch.size": "20",
+                "batch.size": "50",
                 "transaction.boundary": "poll",
                 "exactly.once.support": "required",
             },

@@ -222,8 +222,6 @@ def complete(current: Transaction, now_ms: int) -> Transaction:
 
 
 def _previous_after(current: Transaction, rotated: bool) -> int:
-    if current.client_version < 2:
-        return current.previous_producer_id
     if rotated and current.previous_producer_id != NO_PRODUCER_ID:
         return current.previous_producer_id  # the id of the client that ended it, which a retry will present
     return current.producer_id

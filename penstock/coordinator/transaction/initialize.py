@@ -69,13 +69,15 @@ def initialize(
 ) -> Decision:
     """`last_epoch` is the epoch that the client held before the current one, if its own request replaced it."""
     if current is None:
+        producer_id = take_producer_id()
         newborn = Transaction(
             request.transactional_id,
-            take_producer_id(),
+            producer_id,
             0,
             request.resolved_timeout_ms,
             TransactionState.EMPTY,
             last_update_ms=now_ms,
+            previous_producer_id=producer_id,  # as Kafka: only a rotation makes it another one
         )
         return _granted(newborn)
     if not _producer_id_fits(current, request, last_epoch):
