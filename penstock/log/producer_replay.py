@@ -28,8 +28,10 @@ def rebuild(log: Log, upper_offset: int) -> None:
 
 
 def recall_batches(log: Log, entry: ProducerEntry) -> None:
-    """Read back what a snapshot does not keep: it has one batch per producer, but a producer may have five in flight, and
-    one that repeats them after a restart must not be told that it is out of order. Once per producer, when it asks.
+    """Read back what a snapshot does not keep. Once per producer, when it repeats a batch that is not known.
+
+    A snapshot has one batch per producer, but a producer may have five in flight, and one that repeats them after a
+    restart must not be told that it is out of order.
     """
     if not entry.batches or entry.producer_id in log.producers_state.recalled:
         return
