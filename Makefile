@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: prove-eos setup run test lint format bench soak prove-spark-eos docs clean
+.PHONY: prove-chaos prove-eos setup run test lint format bench soak prove-spark-eos docs clean
 
 setup: $(VENV)/.complete
 
@@ -34,6 +34,9 @@ bench: setup
 
 soak: setup
 	$(BIN)/python -m penstock.testing.simulation --seeds $(or $(SEEDS),1000)
+
+prove-chaos: setup
+	$(BIN)/python -m penstock.testing.chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),30)
 
 prove-eos: setup
 	$(BIN)/python -m penstock.testing.eos_chain --records $(or $(RECORDS),1000000) $(ARGS)
