@@ -13,7 +13,6 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +26,10 @@ from penstock.log.events import LogEvents
 from penstock.log.files import NO_SPACE_ERRNOS, unlink_all
 from penstock.log.log import Log
 from penstock.log.log_directory import LogDirectory
+from penstock.log.manager_settings import ManagerSettings
 from penstock.log.results import LogDirectoryFailed, LogWriteError
+
+__all__ = ["BackgroundTask", "LogManager", "ManagerSettings"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,42 +43,6 @@ class BackgroundTask(NamedTuple):
     name: str
     interval_ms: int
     run: Callable[[], None]
-
-
-@dataclass(frozen=True)
-class ManagerSettings:
-    """The broker-level settings that concern all logs together; names are Kafka's, without `log.`."""
-
-    retention_check_interval_ms: int = 300_000
-    flush_scheduler_interval_ms: int = _FOREVER
-    flush_offset_checkpoint_interval_ms: int = 60_000
-    flush_start_offset_checkpoint_interval_ms: int = 60_000
-    high_watermark_checkpoint_interval_ms: int = 5000
-    producer_id_expiration_ms: int = 86_400_000
-    producer_id_expiration_check_interval_ms: int = 600_000
-    recovery_threads: int = 2
-    cleaner_enable: bool = True
-    cleaner_backoff_ms: int = 15_000
-    cleaner_dedupe_buffer_size: int = 134_217_728
-    cleaner_io_max_bytes_per_second: float = 1.7976931348623157e308
-    verify_transactions: bool = True
-
-    @classmethod
-    def of(cls, settings: Settings) -> ManagerSettings:
-        return cls(
-            retention_check_interval_ms=settings["log.retention.check.interval.ms"],
-            flush_scheduler_interval_ms=settings["log.flush.scheduler.interval.ms"],
-            flush_offset_checkpoint_interval_ms=settings["log.flush.offset.checkpoint.interval.ms"],
-            flush_start_offset_checkpoint_interval_ms=settings["log.flush.start.offset.checkpoint.interval.ms"],
-            high_watermark_checkpoint_interval_ms=settings["replica.high.watermark.checkpoint.interval.ms"],
-            producer_id_expiration_ms=settings["producer.id.expiration.ms"],
-            recovery_threads=settings["num.recovery.threads.per.data.dir"],
-            cleaner_enable=settings["log.cleaner.enable"],
-            cleaner_backoff_ms=settings["log.cleaner.backoff.ms"],
-            cleaner_dedupe_buffer_size=settings["log.cleaner.dedupe.buffer.size"],
-            cleaner_io_max_bytes_per_second=settings["log.cleaner.io.max.bytes.per.second"],
-            verify_transactions=settings["transaction.partition.verification.enable"],
-        )
 
 
 class _Events(LogEvents):
