@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools (the Java client) against the broker, and the same protocol probes on both."""
+"""Kafka's own command-line tools (the Java client) against the broker."""
 
 from __future__ import annotations
 
@@ -9,15 +9,9 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.testing import peers, probes
+from penstock.testing import peers
 
 pytestmark = pytest.mark.java
-
-# Where Penstock answers differently on purpose; each reason is in docs.
-KNOWN_DIFFERENCES = {
-    "produce: null records": "Kafka fails on it inside and never answers; we answer INVALID_RECORD",
-    "incremental alter configs: an unknown operation": "Kafka answers UNKNOWN_SERVER_ERROR, we INVALID_REQUEST",
-}
 
 
 def tool(name: str, broker: penstock.Broker, *arguments: str, stdin: str | None = None) -> str:
@@ -56,11 +50,3 @@ def test_topics_records_offsets_configs_and_folders(broker: penstock.Broker, top
     (folder,) = folders["brokers"][0]["logDirs"]
     assert {p["partition"] for p in folder["partitions"]} == {f"{topic}-0", f"{topic}-1"}
     tool("TopicCommand", broker, "--delete", "--topic", topic)
-
-
-def test_the_probes_are_answered_as_kafka_answers_them(broker: penstock.Broker, apache_kafka: peers.KafkaPeer) -> None:
-    kafkas, ours = probes.run(apache_kafka.ports[0]), probes.run(broker.port)
-    different = {name for name in kafkas if kafkas[name] != ours[name]}
-    unexplained = {name: (kafkas[name], ours[name]) for name in different - set(KNOWN_DIFFERENCES)}
-    assert unexplained == {}
-    assert len(kafkas) >= 200
