@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import TracebackType
 
@@ -47,8 +49,17 @@ class BrokerProcess:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )
-        peers.wait_for_port(self.port, 60, self._last_words)
+        deadline = time.monotonic() + 60
+        while not self._listens():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the broker does not start: {self._last_words()}")
+            time.sleep(0.02)
         return self
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def _last_words(self) -> str:
         return self.log_file.read_text(errors="replace")[-2000:]

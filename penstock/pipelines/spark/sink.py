@@ -94,7 +94,7 @@ class SinkProtocol:
         client = client_for(self.options.properties)
         first = _first_rows(rows)
         if first is None or client.run(lambda inner: decisions.last_batch(inner, query, stable=False)) >= batch_id:
-            return TaskDone(query, 0)
+            return _nothing_to_do(query, rows)
         implicit = client.run(transactions.uses_implicit_partitions)
         name = _names.next(query, batch_id)
         transaction = client.run(lambda inner: transactions.open_transaction(inner, name, two_phase=True))
@@ -128,7 +128,7 @@ class SinkProtocol:
             lambda inner: transactions.committed_offset(inner, marker_group, decisions.TOPIC, stable=True)
         )
         if marker > batch_id:
-            return TaskDone(query, 0)
+            return _nothing_to_do(query, rows)
         try:
             writer = RecordWriter(client, self.options, transaction, implicit=implicit)
             written = writer.write_all(_chained(first, rows))
@@ -260,6 +260,13 @@ def _warn_about_markers() -> None:
 def _first_rows(rows: Iterator[Any]) -> Any | None:
     """The first piece that holds rows: a task without rows needs no transaction."""
     return next((piece for piece in rows if piece.num_rows), None)
+
+
+def _nothing_to_do(query: str, rows: Iterator[Any]) -> TaskDone:
+    """The rest is read all the same: Spark takes a worker that leaves its input unread for a broken one."""
+    for _ in rows:
+        pass
+    return TaskDone(query, 0)
 
 
 def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
