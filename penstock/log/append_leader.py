@@ -23,6 +23,8 @@ from penstock.log.validation import (
     check_client_batch,
     inspect,
     is_framed,
+    is_quickly_inspected,
+    judged_by_header,
     must_open,
     only_batch,
 )
@@ -126,7 +128,12 @@ def append_as_leader(
         or attributes & LOG_APPEND_TIME_BIT
         or (log.may_open and must_open(attributes, log.config))
     ) and not attributes & CONTROL_BIT:
-        found = inspect(batch, log.config, now_ms, log.name) if inspection is None else inspection
+        if inspection is not None:
+            found = inspection
+        elif is_quickly_inspected(size, attributes, count) or (log.may_open and must_open(attributes, log.config)):
+            found = inspect(batch, log.config, now_ms, log.name)
+        else:
+            found = judged_by_header(batch, attributes, max_timestamp - now_ms > log.after_max_ms, log.config)
         if found.error is not _NONE:
             return AppendResult(
                 found.error,

@@ -42,6 +42,8 @@ MIN_RECORD_BYTES: Final = 7
 """Length, attributes, two deltas, two lengths and the number of headers, a byte each."""
 
 INLINE_INSPECTION_MAX_BYTES: Final = 64 * 1024
+INLINE_COMPRESSED_MAX_BYTES: Final = 2 * 1024
+INLINE_RECORDS_MAX: Final = 1000
 """Larger batches should be inspected in a worker thread."""
 
 _FOREVER: Final = 2**63 - 1
@@ -181,12 +183,22 @@ def needs_inspection(batch: Buffer, config: LogConfig) -> bool:
     """
     if not may_open(config) or len(batch) < HEADER_BYTES:
         return False
-    attributes = HEADER.unpack_from(batch)[5]
-    if not must_open(attributes, config):
-        return False
-    # Plain size of compressed data is unknown without opening it; a ratio of eight is already unusual for small ones.
-    limit = INLINE_INSPECTION_MAX_BYTES // 8 if attributes & CODEC_MASK else INLINE_INSPECTION_MAX_BYTES
-    return len(batch) > limit
+    fields = HEADER.unpack_from(batch)
+    return must_open(fields[5], config) and not is_quickly_inspected(len(batch), fields[5], fields[12])
+
+
+def is_quickly_inspected(size: int, attributes: int, count: int) -> bool:
+    """Whether opening the batch on the loop is fine. Compressed bytes say little about what comes out of them."""
+    limit = INLINE_COMPRESSED_MAX_BYTES if attributes & CODEC_MASK else INLINE_INSPECTION_MAX_BYTES
+    return size <= limit and count <= INLINE_RECORDS_MAX
+
+
+def judged_by_header(batch: Buffer, attributes: int, in_the_future: bool, config: LogConfig) -> Inspection:
+    """For a large batch with odd times: what its header says decides, it is not opened just to list bad records."""
+    if in_the_future or (attributes & LOG_APPEND_TIME_BIT and config.log_append_time):
+        text = "One or more records have been rejected due to invalid timestamp"
+        return Inspection(ErrorCode.INVALID_TIMESTAMP, batch, (), text)
+    return Inspection(ErrorCode.NONE, batch)
 
 
 def inspect(batch: Buffer, config: LogConfig, now_ms: int, name: str = "") -> Inspection:

@@ -158,6 +158,13 @@ def test_timestamps_far_from_now(make_log: MakeLog) -> None:
     assert append(log, (b"k", b"v"), timestamp=-1).error is ErrorCode.NONE
 
 
+def test_a_large_batch_from_the_future_is_refused_unopened(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = make_log()
+    monkeypatch.setattr("penstock.log.append_leader.inspect", None)
+    result = append(log, *[(b"k", b"v")] * 5000, codec=Codec.ZSTD, timestamp=NOW + 3_600_001)
+    assert (result.error, result.record_errors) == (ErrorCode.INVALID_TIMESTAMP, ())
+
+
 # -- batches that are opened
 
 
@@ -188,6 +195,7 @@ def test_large_batches_are_inspected_outside_and_handed_in(make_log: MakeLog) ->
     small = batch_of(log, (b"k", b"v"))
     assert needs_inspection(large, log.config)
     assert not needs_inspection(small, log.config)
+    assert needs_inspection(batch_of(log, *[(b"k", bytes(9))] * 2000, codec=Codec.ZSTD), log.config)
     found = inspect(large, log.config, NOW, log.name)
     assert log.append_as_leader(large, 0, NOW, inspection=found).error is ErrorCode.NONE
     commit_all(log)
