@@ -11,6 +11,7 @@ import contextlib
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -33,8 +34,16 @@ EXIT_STOPPED_AT_ONCE = 3
 def run(settings: Settings, on_ready: Callable[[Any], None] | None = None) -> int:
     """Serve until a signal comes; the exit code of the process."""
     gc.disable()  # nothing that a start makes is garbage; `settle` turns it on
+    allow_many_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(settings, on_ready))
+
+
+def allow_many_files() -> None:
+    """As many descriptors as the system permits: each partition keeps one open, each connection another."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def settle() -> None:

@@ -23,7 +23,8 @@ SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDE
 PARTITION_METADATA: Final = "partition.metadata"
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 
-NO_SPACE_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+# Refusals that pass by themselves: the disk is full or the process has too many files open, but nothing is broken.
+NO_SPACE_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 _OPEN_FILES_MAX: Final = 512
 _IOV_MAX: Final = 1024
