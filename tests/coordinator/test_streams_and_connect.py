@@ -161,7 +161,12 @@ def test_a_connect_worker_reads_a_file_exactly_once_through_a_crash(
     )
     lines = tmp_path / "lines.txt"
     log = tmp_path / "connect.log"
-    lines.write_text("".join(f"line {number}\n" for number in range(200)))
+
+    def add_lines(first: int, end: int) -> None:
+        with lines.open("a") as file:
+            file.writelines(f"line {number}\n" for number in range(first, end))
+
+    add_lines(0, 200)
 
     def start() -> subprocess.Popen[Any]:
         command = peers.java_command(lib, "org.apache.kafka.connect.cli.ConnectDistributed", properties, log="warn")
@@ -178,17 +183,16 @@ def test_a_connect_worker_reads_a_file_exactly_once_through_a_crash(
                 "tasks.max": "1",
                 "file": str(lines),
                 "topic": "connect-lines",
-                "batch.size": "50",
                 "transaction.boundary": "poll",
                 "exactly.once.support": "required",
             },
         }
         rest(f"http://127.0.0.1:{port}/connectors", connector)
-        wait_for(lambda: len(values(client, "connect-lines")) >= 50, process, log)
+        wait_for(lambda: len(values(client, "connect-lines")) >= 200, process, log)
+        add_lines(200, 300)
         process.kill()
         process.wait()
-        with lines.open("a") as file:
-            file.writelines(f"line {number}\n" for number in range(200, 400))
+        add_lines(300, 400)
         process = start()
         wait_for(lambda: len(values(client, "connect-lines")) >= 400, process, log)
     finally:
