@@ -10,11 +10,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from penstock.client.connection import Connection
 from penstock.client.errors import ClientError
-from penstock.client.security import Security
 from penstock.cluster.image import BrokerRegistration, ImageDelta, MetadataImage
 from penstock.cluster.image_codec import (
     IMAGE_PUSH_KEY,
@@ -26,6 +24,10 @@ from penstock.cluster.image_codec import (
     format_for,
 )
 from penstock.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.client.connection import Connection
+    from penstock.client.security import Security
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +72,8 @@ class RemoteTransport:
             endpoint = self._broker.endpoints.get(self._listener)
             if endpoint is None:
                 raise ClientError(f"broker {self._broker.broker_id} has no listener {self._listener}")
+            from penstock.client.connection import Connection  # a broker that is alone never needs it
+
             connection = self._connection = await Connection.open(
                 endpoint.host, endpoint.port, "penstock-controller", self._security
             )

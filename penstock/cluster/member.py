@@ -19,10 +19,10 @@ import logging
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from penstock.base.clock import Clock, SystemClock
 from penstock.base.settings import Settings
-from penstock.client.security import Security
 from penstock.cluster import znodes
 from penstock.cluster.channels import LocalTransport, PushTransport, RemoteTransport
 from penstock.cluster.configs import ConfigAdmin
@@ -45,6 +45,9 @@ from penstock.cluster.topics import TopicAdmin
 from penstock.protocol.errors import ErrorCode
 from penstock.store.interface import NodeExists, NoNode, SessionState, StoreError, TreeStore
 from penstock.store.subscriptions import wait_until_deleted
+
+if TYPE_CHECKING:
+    from penstock.client.security import Security
 
 logger = logging.getLogger(__name__)
 

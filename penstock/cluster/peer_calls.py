@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.client.connection import Connection
 from penstock.client.errors import ClientError
-from penstock.client.security import Security
 from penstock.cluster.controller_driver import ControllerDriver, NotController
 from penstock.cluster.events import ControlledShutdownAnswer
 from penstock.cluster.image import MetadataImage
 from penstock.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.client.security import Security
 
 CONTROLLED_SHUTDOWN_KEY = 10001
 CONTROLLED_SHUTDOWN_FORMAT = 0
@@ -27,6 +28,8 @@ async def ask_for_controlled_shutdown(
     if endpoint is None:
         raise ConnectionError("no controller is known")
     try:
+        from penstock.client.connection import Connection
+
         connection = await Connection.open(endpoint.host, endpoint.port, "penstock-shutdown", security)
         try:
             body = json.dumps({"broker_id": broker_id, "broker_epoch": broker_epoch}).encode()
