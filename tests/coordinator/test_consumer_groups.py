@@ -262,6 +262,18 @@ def test_the_last_consumer_leaves_a_classic_group_behind(world: World) -> None:
     assert answer.generation > generation
 
 
+def test_a_static_consumer_that_comes_back_classic_takes_the_group_with_it(world: World) -> None:
+    joined(world, "a", instance_id="one")
+    world.consumer_heartbeat("a", -2, instance_id="one")
+    (answer,) = world.join(instance_id="one", protocols=[("range", subscription("t"))])
+    assert answer.error is NONE
+    world.pass_time(1)
+    assert isinstance(world.shard.groups["g"], ClassicGroup)
+    (again,) = world.join(answer.member_id, instance_id="one")
+    assert again.error is NONE
+    assert again.generation > answer.generation
+
+
 def test_migration_can_be_forbidden() -> None:
     world = World(initial_rebalance_delay_ms=0, consumer_migration_policy="disabled")
     world.topics.create("t", 6)

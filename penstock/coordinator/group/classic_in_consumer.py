@@ -81,6 +81,8 @@ class ClassicInConsumer:
             if finish is not None:
                 finish()
             self._watch_sync(group, updated)
+            if replaced is not None and replaced.classic is None:
+                self._look_for_downgrade(group.group_id, updated.member_id)
             reply(
                 JoinResult(
                     ErrorCode.NONE, result.member_id, result.member_epoch, PROTOCOL_TYPE, request.protocols[0][0]
@@ -124,6 +126,15 @@ class ClassicInConsumer:
             if topic is not None and partitions:
                 owned[topic.topic_id] = set(partitions)
         return owned
+
+    def _look_for_downgrade(self, group_id: str, member_id: str) -> None:
+        def look(machine: Any, _now_ms: int) -> Write:
+            group = machine.groups.get(group_id)
+            if not isinstance(group, ConsumerGroup):
+                return Write()
+            return self._members.maybe_downgrade(group, Cause("static_replaced", member_id))
+
+        self.context.timers.schedule(("consumer-downgrade", group_id), 0, group_id, look)
 
     def _watch_sync(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         name = ("consumer-sync", group.group_id, member.member_id)

@@ -74,6 +74,11 @@ class ConsumerMembers:
 
         return Write(written, on_committed=committed)
 
+    def maybe_downgrade(self, group: ConsumerGroup, cause: Cause) -> Write:
+        """A static member came back with the classic protocol: maybe nobody speaks the other one any longer."""
+        remaining = list(group.members.values())
+        return self._downgrade(group, remaining, cause) if self._should_downgrade(remaining) else Write()
+
     def _should_downgrade(self, remaining: list[ConsumerMember]) -> bool:
         return (
             bool(remaining)

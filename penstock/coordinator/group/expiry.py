@@ -1,21 +1,68 @@
-"""When committed offsets, and groups without any, are forgotten (`offsets.retention.minutes`)."""
+"""When committed offsets, and groups without any, are forgotten (`offsets.retention.minutes`).
+
+A round looks at all offsets of a shard, a few at a time: a million of them must not stall the event loop.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from penstock.coordinator.group import records
 from penstock.coordinator.group.classic_group import ClassicGroup, ClassicState
 from penstock.coordinator.group.consumer_protocol import PROTOCOL_TYPE
-from penstock.coordinator.group.offset_records import OffsetAndMetadata
+from penstock.coordinator.group.offset_records import OffsetAndMetadata, decode_offset, decode_slot, offset_tombstone
 from penstock.coordinator.group.records import RecordType
 from penstock.coordinator.shard_log import Record
 
 if TYPE_CHECKING:
     from penstock.coordinator.group.consumer_group import ConsumerGroup
+    from penstock.coordinator.group.shard import GroupShard
 
-__all__ = ["group_tombstones", "offset_is_expired"]
+__all__ = ["expiry_round", "group_tombstones", "offset_is_expired"]
+
+OFFSETS_PER_STEP = 2_000
+
+
+def expiry_round(shard: GroupShard, now_ms: int) -> Iterator[list[Record]]:
+    """Tombstones, step by step. Each step's records are replayed before the next is asked for."""
+    retention_ms = shard.context.config.offsets_retention_ms
+    looked = 0
+    written: list[Record] = []
+    for group_id in sorted({*shard.groups, *shard.offsets.groups}):
+        group = shard.find(group_id)
+        if group is None:
+            continue
+        is_expired = offset_is_expired(group, now_ms, retention_ms)
+        offsets = shard.offsets.groups.get(group_id)
+        gone = 0
+        for slot, value in [] if offsets is None else list(offsets.committed.items()):
+            looked += 1
+            if looked >= OFFSETS_PER_STEP:
+                yield written
+                looked, written, gone = 0, [], 0
+                group = shard.find(group_id)
+                if group is None:
+                    break
+                is_expired = offset_is_expired(group, now_ms, retention_ms)
+            assert offsets is not None
+            if offsets.committed.get(slot) is not value or offsets.is_pending(slot):
+                continue  # committed anew meanwhile, or a transaction will
+            if is_expired(decode_slot(slot)[0], decode_offset(value)):
+                written.append(offset_tombstone(group_id, slot))
+                gone += 1
+        offsets = shard.offsets.groups.get(group_id)
+        nothing_left = offsets is None or (gone == len(offsets.committed) and not offsets.pending)
+        if group is not None and nothing_left and _may_vanish(group):
+            written.extend(group_tombstones(group))
+        looked += 1
+    yield written
+
+
+def _may_vanish(group: ClassicGroup | ConsumerGroup) -> bool:
+    if isinstance(group, ClassicGroup):
+        return group.state is ClassicState.EMPTY and not group.pending_joins
+    return not group.members
 
 
 def offset_is_expired(

@@ -6,7 +6,7 @@ commit publishes them unless a newer plain commit came in between, an abort drop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from penstock.coordinator.group.offset_records import (
@@ -62,6 +62,8 @@ class Offsets:
 
     def __init__(self) -> None:
         self.groups: dict[str, GroupOffsets] = {}
+        self._open_transactions: dict[int, set[str]] = {}
+        """Groups in which a producer has offsets pending."""
 
     # Replay --------------------------------------------------------------------------------------------------
 
@@ -76,6 +78,7 @@ class Offsets:
             offsets = self.groups[group_id] = GroupOffsets()
         if producer is not NO_PRODUCER and producer[0] >= 0:
             offsets.pending.setdefault(producer[0], {})[slot] = value
+            self._open_transactions.setdefault(producer[0], set()).add(group_id)
             return
         offsets.committed[slot] = value
         if offsets.pending:
@@ -84,10 +87,9 @@ class Offsets:
                     slots[slot] = None
 
     def replay_marker(self, producer_id: int, commit: bool) -> None:
-        for group_id, offsets in list(self.groups.items()):
-            slots = offsets.pending.pop(producer_id, None)
-            if slots is None:
-                continue
+        for group_id in self._open_transactions.pop(producer_id, ()):
+            offsets = self.groups[group_id]
+            slots = offsets.pending.pop(producer_id)
             if commit:
                 offsets.committed.update((slot, value) for slot, value in slots.items() if value is not None)
             self._drop_if_empty(group_id, offsets)
@@ -164,25 +166,13 @@ class Offsets:
 
     def delete_topics(self, topics: set[str]) -> list[Record]:
         """Topics are gone from the cluster: so are offsets in them."""
+        names = {offset_slot(topic, 0)[:-4] for topic in topics}
         return [
             offset_tombstone(group_id, slot)
             for group_id, offsets in self.groups.items()
             for slot in offsets.committed
-            if decode_slot(slot)[0] in topics
+            if slot[:-4] in names
         ]
-
-    def expired(self, group_id: str, is_expired: Callable[[str, OffsetAndMetadata], bool]) -> tuple[list[Record], bool]:
-        """Tombstones for what `is_expired(topic, offset)` names, and whether nothing would be left."""
-        offsets = self.groups.get(group_id)
-        if offsets is None:
-            return [], True
-        gone = [
-            slot
-            for slot, value in offsets.committed.items()
-            if not offsets.is_pending(slot) and is_expired(decode_slot(slot)[0], decode_offset(value))
-        ]
-        nothing_left = len(gone) == len(offsets.committed) and not offsets.pending
-        return [offset_tombstone(group_id, slot) for slot in gone], nothing_left
 
 
 def offset_codes(error: ErrorCode, response: Any, count: int) -> list[int]:

@@ -7,6 +7,7 @@ offsets change by replay alone.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 from penstock.base.clock import Clock
@@ -21,7 +22,7 @@ from penstock.coordinator.group.consumer_heartbeat import ConsumerHeartbeat
 from penstock.coordinator.group.consumer_members import ConsumerMembers
 from penstock.coordinator.group.consumer_target import ConsumerTarget
 from penstock.coordinator.group.context import GroupContext
-from penstock.coordinator.group.expiry import group_tombstones, offset_is_expired
+from penstock.coordinator.group.expiry import expiry_round
 from penstock.coordinator.group.journal import Cause
 from penstock.coordinator.group.offsets import Offsets
 from penstock.coordinator.group.records import RecordType
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 Group = ClassicGroup | ConsumerGroup
 _EXPIRY = ("offsets", "expiry")
+EXPIRY_PAUSE_MS = 20
 _OFFSET_COMMIT = int(RecordType.OFFSET_COMMIT)
 
 
@@ -48,6 +50,7 @@ class GroupShard:
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self.live = False
+        self._expiry: Iterator[list[Record]] | None = None
         now_ms = clock.now_ms
         self.rebalance = ClassicRebalance(context, self.groups.get, now_ms)
         self.joins = ClassicJoin(self.rebalance)
@@ -120,7 +123,7 @@ class GroupShard:
                 self._start_sessions(group)
                 if len(group.members) > self.context.config.max_size:
                     self.rebalance.maybe_prepare(group, Cause("other", detail="more members than group.max.size"))
-        self._schedule_expiry()
+        self._schedule_expiry(self.context.config.offsets_retention_check_interval_ms)
 
     def on_unloaded(self) -> None:
         self.live = False
@@ -167,27 +170,20 @@ class GroupShard:
 
     # Expiry --------------------------------------------------------------------------------------------------
 
-    def _schedule_expiry(self) -> None:
-        interval_ms = self.context.config.offsets_retention_check_interval_ms
-        self.context.timers.schedule(_EXPIRY, interval_ms, EXCLUSIVE, _expire)
+    def _schedule_expiry(self, delay_ms: float) -> None:
+        self.context.timers.schedule(_EXPIRY, delay_ms, EXCLUSIVE, _expire)
 
     def expire(self, now_ms: int) -> Write:
-        """Tombstones for offsets whose retention is over, and for groups that nothing is left of."""
-        written: list[Record] = []
-        retention_ms = self.context.config.offsets_retention_ms
-        for group in self.all_groups():
-            gone, nothing_left = self.offsets.expired(group.group_id, offset_is_expired(group, now_ms, retention_ms))
-            written.extend(gone)
-            if nothing_left and self._may_vanish(group):
-                written.extend(group_tombstones(group))
-        self._schedule_expiry()
+        """The next step of the round that forgets old offsets and groups."""
+        if self._expiry is None:
+            self._expiry = expiry_round(self, now_ms)
+        written = next(self._expiry, None)
+        if written is None:
+            self._expiry = None
+            self._schedule_expiry(self.context.config.offsets_retention_check_interval_ms)
+            return Write()
+        self._schedule_expiry(EXPIRY_PAUSE_MS)
         return Write(written)
-
-    @staticmethod
-    def _may_vanish(group: Group) -> bool:
-        if isinstance(group, ConsumerGroup):
-            return not group.members
-        return group.state is ClassicState.EMPTY and not group.pending_joins
 
 
 def _expire(shard: Any, now_ms: int) -> Write:
