@@ -16,7 +16,6 @@ import uuid
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from penstock.base.clock import Clock, SystemClock
 from penstock.cluster import znodes
@@ -397,7 +396,3 @@ class ControllerDriver:
             self._wake.set()
         else:
             logger.warning("broker %d refuses the image: error %d", broker.broker_id, error_code)
-
-    def describe(self) -> dict[str, Any]:
-        """For status pages and logs."""
-        return {"active": self.is_active, "controller_id": self.controller_id, "epoch": self._last_image[0]}

@@ -154,7 +154,6 @@ def test_kafkas_tools_describe_move_elect_and_configure(three: Three, tmp_path: 
     deadline = time.monotonic() + WAIT_SECONDS
     while "is completed" not in (shown := tool(reassign, three, "--verify", "--reassignment-json-file", str(path))):
         assert time.monotonic() < deadline, shown
-    assert "No partition reassignments found" in tool(reassign, three, "--list")
     described = tool(topics, three, "--describe", "--topic", "tooled")
     assert "Replicas: 1,2\t" in described and "Replicas: 3,2,1\t" in described
     elected = tool(
@@ -169,8 +168,6 @@ def test_kafkas_tools_describe_move_elect_and_configure(three: Three, tmp_path: 
     entity = ("--entity-type", "topics", "--entity-name", "tooled")
     tool(configs, three, *entity, "--alter", "--add-config", "cleanup.policy=[compact,delete],retention.ms=900000")
     assert "cleanup.policy=compact,delete" in tool(configs, three, *entity, "--describe")
-    tool(configs, three, *entity, "--alter", "--delete-config", "retention.ms")
-    assert "retention.ms" not in tool(configs, three, *entity, "--describe")
 
 
 # --- a fourth broker under load ---
