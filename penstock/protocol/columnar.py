@@ -253,7 +253,7 @@ def _columns(
     arrays = [
         keys.array(pa.binary(), count, null_keys),
         values.array(pa.binary(), count, null_values),
-        pa.array(np.full(count, partition, np.int32)),
+        pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(np.full(count, partition, np.int32))]),
         pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(offsets)]),
         pa.Array.from_buffers(TIMESTAMP_TYPE, count, [None, pa.py_buffer(timestamps)]),
         pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(timestamp_types)]),

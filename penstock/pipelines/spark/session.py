@@ -7,7 +7,10 @@ spark = session("my pipeline", master="spark://h:7077")  # the same on a cluster
 from __future__ import annotations
 
 import atexit
+import contextlib
+import importlib.util
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -124,7 +127,29 @@ def prepare_environment(*, local: bool, log_level: str = "error") -> None:
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if "SPARK_HOME" not in os.environ:
+            os.environ["SPARK_HOME"] = str(_lean_home())
     os.environ.setdefault("SPARK_CONF_DIR", str(_quiet_conf_folder(log_level)))
+
+
+def _lean_home() -> Path:
+    """Spark's own files without its copy of the Python code.
+
+    Spark puts `python/lib/pyspark.zip` of its home in front of every worker's path. Python keeps no compiled code for
+    a zip, so each of the many worker processes would compile PySpark anew, a second or two each time; without the zip
+    they take the installed package, which is the same code.
+    """
+    package = Path(importlib.util.find_spec("pyspark").submodule_search_locations[0])  # type: ignore[union-attr,index]
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    name = re.sub(r"\W+", "_", str(package)).strip("_")
+    folder = Path(tempfile.gettempdir()) / f"penstock-spark-{user}" / "home" / name
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for part in ("bin", "jars", "sbin", "data"):
+        link = folder / part
+        if (package / part).exists() and not link.exists():
+            with contextlib.suppress(FileExistsError):  # another process was faster
+                link.symlink_to(package / part)
+    return folder
 
 
 def _quiet_conf_folder(log_level: str) -> Path:
