@@ -15,7 +15,7 @@ from penstock.replication import following
 from penstock.replication.partition import Partition
 from penstock.testing.simulation.run import run_seed
 
-FAULT_SECONDS = 7.0
+FAULT_SECONDS = 5.0
 CHUNKS = 20
 SEEDS_PER_CHUNK = 10
 
@@ -85,10 +85,10 @@ def _elects_anybody(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("break_a_rule", "found_by"),
     [
-        (_commits_what_only_the_leader_has, (0, 1, 2)),
-        (_counts_before_it_is_recorded, (23, 36, 53)),
-        (_follows_without_truncating, (5, 8, 9)),
-        (_elects_anybody, (21, 48, 77)),
+        (_commits_what_only_the_leader_has, (3, 8)),
+        (_counts_before_it_is_recorded, (23, 36)),
+        (_follows_without_truncating, (5, 8)),
+        (_elects_anybody, (21, 47)),
     ],
 )
 def test_a_broken_rule_is_found(
