@@ -165,6 +165,7 @@ class TransactionMachine(RuleBasedStateMachine):
     @rule()
     def coordinator_crashes(self) -> None:
         """What was not committed is gone, and so are the answers; the new one sends markers of what was decided."""
+        self.check_that_state_is_what_the_log_says()
         self.tail.clear()
         for client in self.clients:
             client.ending = False
@@ -319,8 +320,7 @@ class TransactionMachine(RuleBasedStateMachine):
             if transaction.is_two_phase:
                 assert not decisions.has_timed_out(transaction, self.now_ms + 10**12)
 
-    @invariant()
-    def state_is_what_the_log_says(self) -> None:
+    def check_that_state_is_what_the_log_says(self) -> None:
         replayed = TransactionShard(0, None, self.take_producer_id, self.on_decided, print, print)
         for record in [*self.committed, *(r for write, _ in self.tail for r in write.records)]:
             replayed.replay(record, 0, NO_PRODUCER)
@@ -328,6 +328,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Let everything come to its end: promises are kept, and a transaction is visible as a whole or not at all."""
+        self.check_that_state_is_what_the_log_says()
         self.commit_everything()
         for _ in range(100):
             if not self.decided:
