@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from penstock.pipelines.formats.spark_types import simple_type
 from penstock.pipelines.spec import SpecError
 
 _PRIMITIVES: Final = {
@@ -53,7 +54,7 @@ def _type(schema: Any, named: dict[str, Any], where: str) -> Any:
     if logical == "decimal":
         return T.DecimalType(schema["precision"], schema.get("scale", 0))
     if logical in _LOGICAL:
-        return _named_type(_LOGICAL[logical])
+        return simple_type(_LOGICAL[logical])
     if kind in ("record", "error"):
         named[schema["name"]] = None
         fields = [
@@ -70,13 +71,7 @@ def _type(schema: Any, named: dict[str, Any], where: str) -> Any:
         named[schema["name"]] = schema
     if kind not in _PRIMITIVES:
         raise SpecError(f"Avro field {where}: type {kind!r} is not known")
-    return _named_type(_PRIMITIVES[kind])
-
-
-def _named_type(name: str) -> Any:
-    from pyspark.sql.types import StructType
-
-    return StructType.fromDDL(f"x {name}")[0].dataType
+    return simple_type(_PRIMITIVES[kind])
 
 
 def _union(branches: list[Any], named: dict[str, Any], where: str) -> Any:

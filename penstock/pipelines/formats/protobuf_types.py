@@ -6,6 +6,7 @@ import datetime
 from functools import cache
 from typing import Any, Final
 
+from penstock.pipelines.formats.spark_types import simple_type
 from penstock.pipelines.spec import SpecError
 
 _MAX_DEPTH: Final = 20
@@ -111,7 +112,7 @@ def _single(field: Any, depth: int) -> Any:
     kind = _kind(field)
     if kind not in _SCALARS:
         raise SpecError(f"field {field.full_name}: {kind} has no type in Spark")
-    return T.StructType.fromDDL(f"x {_SCALARS[kind]}")[0].dataType
+    return simple_type(_SCALARS[kind])
 
 
 def plain_message(message: Any) -> dict[str, Any]:

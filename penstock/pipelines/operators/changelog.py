@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.pipelines.operators.base import Operator, packed, plain_columns, struct_of
-from penstock.pipelines.operators.state import Processor, made, ordering
+from penstock.pipelines.operators.state import Processor, fields, made, ordering
 from penstock.pipelines.spec import Frozen
 
 
@@ -66,9 +66,9 @@ class _Latest(Processor):
             if before is not None:
                 self.kept.clear()
                 yield made(self._names, (*key, *self._nothing, True))
-        elif before is None or tuple(before) != tuple(last["_row"]):
-            self.kept.update(tuple(last["_row"]))
-            yield made(self._names, (*key, *last["_row"], False))
+        elif before is None or tuple(before) != fields(last["_row"]):
+            self.kept.update(fields(last["_row"]))
+            yield made(self._names, (*key, *fields(last["_row"]), False))
 
 
 class TableToChangelog(_Keyed):
@@ -94,7 +94,7 @@ class _Changes(Processor):
     def rows(self, key: tuple[Any, ...], rows: Sequence[Any], timers: Any) -> Iterator[Any]:
         before = self.kept.get()
         for row in rows:
-            after = None if row["_gone"] else tuple(row["_row"])
+            after = None if row["_gone"] else fields(row["_row"])
             if after == (None if before is None else tuple(before)):
                 continue
             op = "delete" if after is None else "create" if before is None else "update"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from penstock.pipelines.operators.base import Operator, packed, plain_columns, struct_of
-from penstock.pipelines.operators.state import Processor, made, ordering
+from penstock.pipelines.operators.state import Processor, fields, made, ordering
 from penstock.pipelines.spec import Frozen, SpecError
 
 
@@ -74,10 +74,10 @@ class _Join(Processor):
                 if row["_gone"]:
                     self.kept.clear()
                 else:
-                    self.kept.update(tuple(row["_right"]))
+                    self.kept.update(fields(row["_right"]))
         found = self.kept.get()
         if found is None and not self._keep_missing:
             return
         for row in rows:
             if not row["_is_table"]:
-                yield made(self._names, (*row["_left"], *(self._nothing if found is None else found)))
+                yield made(self._names, (*fields(row["_left"]), *(self._nothing if found is None else found)))

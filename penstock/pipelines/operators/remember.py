@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.pipelines.durations import Duration, duration_ms
 from penstock.pipelines.operators.base import Operator, packed, plain_columns, struct_of
-from penstock.pipelines.operators.state import Processor, made, ordering
+from penstock.pipelines.operators.state import Processor, fields, made, ordering
 from penstock.pipelines.spec import Frozen, SpecError
 
 
@@ -46,7 +46,7 @@ class _Previous(Processor):
     def rows(self, key: tuple[Any, ...], rows: Sequence[Any], timers: Any) -> Iterator[Any]:
         before = self.kept.get()
         for row in rows:
-            values = tuple(row["_row"])
+            values = fields(row["_row"])
             yield made(self._names, (*values, None if before is None else made(self._columns, before)))
             before = values
         self.kept.update(before)

@@ -35,7 +35,12 @@ class Processor(StatefulProcessor):
 
 def order(row: Any) -> tuple[Any, ...]:
     """Within a batch Spark gives rows of a key in any order; `_at` says which came first."""
-    return tuple(row["_at"])
+    return fields(row["_at"])
+
+
+def fields(struct: Any) -> tuple[Any, ...]:
+    """The values of a struct inside a row, which Spark hands over as a dict."""
+    return tuple(struct.values()) if isinstance(struct, dict) else tuple(struct)
 
 
 def ordering(rows: Any) -> Any:

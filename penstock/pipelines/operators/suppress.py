@@ -16,7 +16,7 @@ from pydantic import Field
 
 from penstock.pipelines.durations import Duration, spark_interval
 from penstock.pipelines.operators.base import Operator, packed, struct_of
-from penstock.pipelines.operators.state import Processor, made, ordering
+from penstock.pipelines.operators.state import Processor, fields, made, ordering
 from penstock.pipelines.spec import Frozen
 
 
@@ -57,7 +57,7 @@ class _Hold(Processor):
         if end_ms > timers.getCurrentWatermarkInMs():
             if not self.kept.exists():
                 self.handle.registerTimer(end_ms)
-            self.kept.update(tuple(rows[-1]["_row"]))
+            self.kept.update(fields(rows[-1]["_row"]))
         return iter(())
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: N803

@@ -1,0 +1,109 @@
+"""Pipelines as data: three ways to write one, and errors that name the place and the nearest known word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.pipelines import Pipeline, spec_sql, spec_yaml
+from penstock.pipelines.load import load
+from penstock.pipelines.secrets import SecretError, plain_secrets, resolve
+from penstock.pipelines.spec import SpecError, from_data
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
+
+GOOD = """\
+name: orders
+sources:
+  orders:
+    topic: orders
+    format: {type: json, schema: "id STRING"}
+    watermark: {column: at, delay: 1 minute}
+views:
+  clean: SELECT * FROM orders
+  rest: {operator: branch, from: clean, cases: {big: "id > 1"}}
+sinks:
+  out: {from: big, topic: clean}
+trigger: available-now
+"""
+
+
+def test_a_spec_survives_being_stored() -> None:
+    spec = spec_yaml.load_text(GOOD)
+    assert from_data(spec.to_data()) == spec
+    assert spec.trigger.available_now
+    assert spec.dead_letter_topic == "orders.dlq"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "line", "message"),
+    [
+        ("topic: orders", "topc: orders", 4, "did you mean 'topic'?"),
+        ("trigger:", "triger:", 12, "unknown key 'triger'; did you mean 'trigger'?"),
+        ("schema:", "shema:", 5, "did you mean 'schema'?"),
+        ("delay:", "dealy:", 6, "did you mean 'delay'?"),
+        ("from: big", "from: bgi", 11, "there is no view or source 'bgi'; did you mean 'big'?"),
+        ("operator: branch", "operator: brnch", 9, "there is no operator 'brnch'; did you mean 'branch'?"),
+        ("cases:", "case:", 9, "unknown key 'case' in views.rest; did you mean 'cases'?"),
+        ("trigger: available-now", "trigger: 5 parsecs", 12, "write it like 500 ms, 5 seconds"),
+        ("trigger: available-now", "trigger: real-time", 12, "use an interval"),
+        ("name: orders", "name: 5", 1, "should be a valid string"),
+        ("type: json", "type: jsn", 5, "'json', 'avro', 'protobuf'"),
+        ("sinks:", "views:", 10, "the key 'views' stands here twice"),
+        ("name: orders", "name: [orders", 2, "this is no YAML"),
+    ],
+)
+def test_a_typing_error_is_named_with_its_line(right: str, wrong: str, line: int, message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        spec_yaml.load_text(GOOD.replace(right, wrong, 1), "p.yml")
+    assert str(caught.value).startswith(f"p.yml:{line}: ")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_three_forms_give_the_same_pipeline() -> None:
+    yaml, sql, python = (load(EXAMPLES / name) for name in ("clean-orders.yml", "clean-orders.sql", "clean_orders.py"))
+    assert yaml.sources == sql.sources == python.sources
+    assert yaml.sinks == sql.sinks == python.sinks
+    assert yaml.trigger == sql.trigger == python.trigger
+    assert [item.action for item in yaml.expectations] == [item.action for item in python.expectations]
+    assert list(yaml.views) == list(sql.views) == list(python.views) == ["clean"]
+    assert "def clean(orders)" in next(iter(python.modules.values()))
+
+
+def test_every_example_is_valid() -> None:
+    files = [
+        path for path in EXAMPLES.iterdir() if path.suffix in (".yml", ".sql", ".py") and ".cases" not in path.name
+    ]
+    assert len(files) >= 20
+    for path in files:
+        load(path)
+
+
+def test_sql_errors_name_their_line() -> None:
+    with pytest.raises(SpecError, match=r"^p\.sql:2: 'CREATE TABLE x' is none of SET"):
+        spec_sql.load_text("SET name = 'a';\nCREATE TABLE x;", "p.sql")
+    with pytest.raises(SpecError, match=r"^p\.sql:2: .*did you mean 'topic'"):
+        spec_sql.load_text(
+            "-- a comment; here\nCREATE SOURCE o WITH (topik = 'o');\nCREATE SINK s FROM o WITH (topic = 'x')",
+            "p.sql",
+        )
+
+
+def test_a_python_pipeline_complains_about_a_view_nobody_declared() -> None:
+    pipeline = Pipeline("p")
+    pipeline.source("orders", topic="orders")
+    pipeline.sink("out", "cleen", topic="out")
+    with pytest.raises(SpecError, match="there is no view or source 'cleen'"):
+        pipeline.spec()
+
+
+def test_secrets_are_looked_up_late_and_never_shown(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("from a file\n")
+    told = {"password": "${env:NAME}", "other": [f"${{file:{tmp_path / 'password'}}}"]}
+    assert resolve(told, {"NAME": "x"}) == {"password": "x", "other": ["from a file"]}
+    assert list(plain_secrets(told)) == []
+    assert list(plain_secrets({"sinks": {"out": {"password": "hunter2"}}})) == [("sinks", "out", "password")]
+    with pytest.raises(SecretError, match="the environment variable NAME is not set"):
+        resolve("${env:NAME}", {})
