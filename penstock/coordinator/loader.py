@@ -20,7 +20,7 @@ from penstock.protocol.batch import (
 from penstock.protocol.records import InvalidRecords, decode_varint
 
 if TYPE_CHECKING:
-    from penstock.coordinator.runtime import StateMachine
+    from penstock.coordinator.shards import StateMachine
 
 __all__ = ["keyed_records", "load_partition"]
 

@@ -21,116 +21,32 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic
 
 from penstock.base.clock import Clock
 from penstock.coordinator.loader import load_partition
-from penstock.coordinator.shard_log import NO_PRODUCER, Marker, Producer, Record, ShardLog, coordinator_error
-from penstock.coordinator.timers import TimerQueue, Timers
+from penstock.coordinator.shard_log import NO_PRODUCER, Marker, ShardLog, coordinator_error
+from penstock.coordinator.shards import (
+    EXCLUSIVE,
+    Command,
+    Done,
+    M,
+    Parked,
+    Shard,
+    ShardState,
+    ShardTimers,
+    StateMachine,
+    Write,
+    runs_of,
+)
+from penstock.coordinator.timers import Timers
 from penstock.protocol.errors import ErrorCode
 
 __all__ = ["EXCLUSIVE", "Command", "CoordinatorRuntime", "Done", "StateMachine", "Write"]
 
 logger = logging.getLogger(__name__)
 
-MAX_BATCH_BYTES = 512 * 1024
 MAX_ROUNDS_PER_WAKE_UP = 1_000
-
-EXCLUSIVE = "\0exclusive"
-
-Done = Callable[[ErrorCode, Any], None]
-
-
-@dataclass(slots=True)
-class Write:
-    """What a command decided: records to append, and what to answer once they are committed."""
-
-    records: list[Record] = field(default_factory=list)
-    response: Any = None
-    producer: Producer | None = None
-    """The transaction to which the records belong; they then get a batch of their own."""
-    replay: bool = True
-    """False where the command has already put soft state in place (classic groups), which a failure callback undoes."""
-    on_committed: Callable[[], None] | None = None
-    on_failed: Callable[[ErrorCode], None] | None = None
-    marker: Marker | None = None
-    """End this transaction here, instead of appending records."""
-    after_commit: bool = False
-    """Without records: answer only when all that the command may have seen is committed."""
-
-
-class StateMachine(Protocol):
-    """What a shard holds. Built empty by the runtime's factory for each term of leadership."""
-
-    def replay(self, record: Record, offset: int, producer: Producer) -> None:
-        """Apply a record; `producer` is NO_PRODUCER unless the record belongs to a transaction."""
-
-    def replay_marker(self, producer: Producer, commit: bool, offset: int) -> None:
-        """A transaction of this producer ended in this partition."""
-
-    def on_loaded(self, now_ms: int) -> None:
-        """Everything is replayed, the shard answers from now on: set the timers."""
-
-    def on_unloaded(self) -> None:
-        """Leadership is gone: answer whoever is parked inside the machine with NOT_COORDINATOR."""
-
-
-M = TypeVar("M", bound=StateMachine)
-Command = Callable[[Any, int], Write]
-
-
-class ShardState(Enum):
-    LOADING = "loading"
-    ACTIVE = "active"
-    FAILED = "failed"
-
-
-@dataclass(slots=True)
-class _Parked:
-    last_offset: int
-    deadline_ms: float
-    write: Write
-    done: Done
-
-
-class _ShardTimers:
-    """The `Timers` that a state machine is given."""
-
-    def __init__(self, queue: TimerQueue, now_ms: Callable[[], float], rearm: Callable[[], None]) -> None:
-        self._queue = queue
-        self._now_ms = now_ms
-        self._rearm = rearm
-
-    def schedule(self, name: Hashable, delay_ms: float, key: Hashable, command: Callable[..., Any]) -> None:
-        if self._queue.schedule(name, self._now_ms() + delay_ms, key, command):
-            self._rearm()
-
-    def cancel(self, name: Hashable) -> None:
-        self._queue.cancel(name)
-
-    def pending(self, name: Hashable) -> bool:
-        return name in self._queue
-
-
-class Shard(Generic[M]):
-    """One partition that this broker leads."""
-
-    def __init__(self, partition: int, leader_epoch: int) -> None:
-        self.partition = partition
-        self.leader_epoch = leader_epoch
-        self.state = ShardState.LOADING
-        self.machine: M
-        self.timers = TimerQueue()
-        self.pending: list[tuple[Write, Done]] = []
-        self.dirty: set[Hashable] = set()
-        self.deferred: deque[tuple[Hashable, Command, Done]] = deque()
-        self.parked: deque[_Parked] = deque()
-        self.flush_scheduled = False
-        self.flushing = False
-        self.last_appended_offset = -1
-        self.loaded_records = 0
 
 
 class CoordinatorRuntime(Generic[M]):
@@ -193,7 +109,7 @@ class CoordinatorRuntime(Generic[M]):
             self.resigned(partition)
 
     async def _load(self, shard: Shard[M]) -> None:
-        timers = _ShardTimers(shard.timers, self._monotonic_ms, self._arm)
+        timers = ShardTimers(shard.timers, self._monotonic_ms, self._arm)
         shard.machine = self._machine_factory(shard.partition, timers)
         try:
             shard.loaded_records = await load_partition(
@@ -340,7 +256,7 @@ class CoordinatorRuntime(Generic[M]):
         try:
             for _ in range(MAX_ROUNDS_PER_WAKE_UP):
                 pending, shard.pending = shard.pending, []
-                for run in _runs(pending):
+                for run in runs_of(pending):
                     self._append(shard, run)
                 shard.dirty.clear()
                 waiting, shard.deferred = shard.deferred, deque()
@@ -404,7 +320,7 @@ class CoordinatorRuntime(Generic[M]):
         if not shard.parked:
             shard.timers.schedule(_EXPIRY, self._monotonic_ms() + self._write_timeout_ms, None, self._expire(shard))
             self._arm()
-        shard.parked.append(_Parked(last_offset, self._monotonic_ms() + self._write_timeout_ms, write, done))
+        shard.parked.append(Parked(last_offset, self._monotonic_ms() + self._write_timeout_ms, write, done))
 
     def advance(self, partition: int) -> None:
         """The high watermark moved: answer whom it passed."""
@@ -484,23 +400,3 @@ def _future() -> tuple[asyncio.Future[tuple[ErrorCode, Any]], Done]:
             future.set_result((error, response))
 
     return future, done
-
-
-def _runs(pending: list[tuple[Write, Done]]) -> Iterator[list[tuple[Write, Done]]]:
-    """Cut the writes of a wake-up into batches: plain ones share one, transactions and markers stand alone."""
-    run: list[tuple[Write, Done]] = []
-    size = 0
-    for item in pending:
-        write = item[0]
-        alone = write.producer is not None or write.marker is not None
-        write_bytes = sum(len(record.key) + len(record.value or b"") + 16 for record in write.records)
-        if run and (alone or size + write_bytes > MAX_BATCH_BYTES):
-            yield run
-            run, size = [], 0
-        if alone:
-            yield [item]
-        else:
-            run.append(item)
-            size += write_bytes
-    if run:
-        yield run

@@ -129,7 +129,12 @@ class ConsumerHeartbeat:
             config.heartbeat_interval_ms,
             settled.assigned if show else None,
         )
-        return Write(written, result, on_committed=lambda: self.target.finish_trace(group.group_id, now_ms))
+
+        def finish() -> None:
+            self.target.finish_trace(group.group_id, now_ms)
+
+        # Even without records it may have seen an epoch that is not committed yet.
+        return Write(written, result, on_committed=finish, after_commit=True)
 
     # Members -------------------------------------------------------------------------------------------------
 
