@@ -19,6 +19,7 @@ from penstock.protocol import codecs
 from penstock.protocol import columnar_decode as reading
 from penstock.protocol import columnar_encode as writing
 from penstock.protocol.codecs import Codec, CodecError
+from penstock.protocol.columnar_flat import FlatHeaders, flat, nothing, sealed
 from penstock.protocol.crc import crc32c
 
 HEADER_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -175,7 +176,7 @@ def count_records(data: bytes | bytearray | memoryview) -> int:
 
 
 def _bytes(data: bytes | bytearray | memoryview) -> Any:
-    return _sealed(np.frombuffer(data, dtype=np.uint8))
+    return sealed(np.frombuffer(data, dtype=np.uint8))
 
 
 def _scan(buffer: Any) -> tuple[Any, int]:
@@ -307,7 +308,7 @@ def choose_partitions(keys: Any, partition_count: int, asked: Any = None, first_
         chosen = asked.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
         if count and chosen.max() >= partition_count:
             raise ValueError(f"partition {chosen.max()} does not exist: the topic has {partition_count}")
-    column = _flat(keys)
+    column = flat(keys)
     writing.assign_partitions(
         column.offsets, column.data, column.valid, partition_count, first_keyless % partition_count, chosen
     )
@@ -337,8 +338,8 @@ def encode(
     if int(partitions.min()) < 0:
         raise ValueError(f"partition {int(partitions.min())} does not exist")
     stamp = stamp if stamp is not None else ProducerStamp()
-    key, value = _flat(keys) if keys is not None else _nothing(count), _flat(values)
-    header = _FlatHeaders.of(headers)
+    key, value = flat(keys) if keys is not None else nothing(count), flat(values)
+    header = FlatHeaders.of(headers)
     if timestamps_ms is None:
         timestamps_ms = np.full(count, int(time.time() * 1000), dtype=np.int64)
     partition_count = int(partitions.max()) + 1
@@ -377,83 +378,6 @@ def _seal(out: memoryview, row: list[int], codec: Codec, level: int | None, stam
     )  # fmt: skip
     _FRONT.pack_into(batch, 0, 0, len(batch) - 12, -1, 2, crc32c(batch[_CRC_FIELD_BYTES:]))
     return EncodedBatch(partition, batch, count)
-
-
-@dataclass(frozen=True, slots=True)
-class _Flat:
-    """A binary column as the kernels take it."""
-
-    offsets: Any
-    data: Any
-    valid: Any
-
-    @property
-    def size(self) -> int:
-        return int(self.offsets[-1] - self.offsets[0]) if len(self.offsets) else 0
-
-
-def _sealed(array: Any) -> Any:
-    """Read-only, as Arrow's buffers are: one kind of array means that each kernel is compiled only once."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-_NO_BYTES: Final = _sealed(np.zeros(1, np.uint8))
-
-
-def _nothing(count: int) -> _Flat:
-    return _Flat(_sealed(np.zeros(count + 1, np.int32)), _NO_BYTES, _sealed(np.zeros(count, np.uint8)))
-
-
-def _flat(array: Any) -> _Flat:
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    if array.type not in (pa.binary(), pa.string()):
-        if not (pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)):
-            raise TypeError(f"expected a binary or string column, got {array.type}")
-        array = array.cast(pa.binary())
-    count = len(array)
-    _, ends, data = array.buffers()
-    if ends is None or ends.size == 0:
-        return _nothing(count)
-    offsets = np.frombuffer(ends, np.int32)[array.offset : array.offset + count + 1]
-    flat = np.frombuffer(data, np.uint8) if data is not None and data.size else _NO_BYTES
-    if array.null_count:
-        valid = array.is_valid().to_numpy(zero_copy_only=False).view(np.uint8)
-    else:
-        valid = np.ones(count, np.uint8)
-    return _Flat(offsets, flat, _sealed(valid))
-
-
-@dataclass(frozen=True, slots=True)
-class _FlatHeaders:
-    present: bool
-    lists: Any
-    list_valid: Any
-    keys: _Flat
-    values: _Flat
-
-    @property
-    def size(self) -> int:
-        if not self.present:
-            return 0
-        count = int(self.lists[-1]) - int(self.lists[0])
-        return self.keys.size + self.values.size + count * writing.HEADER_OVERHEAD_BYTES
-
-    @classmethod
-    def of(cls, headers: Any) -> _FlatHeaders:
-        if isinstance(headers, pa.ChunkedArray):
-            headers = headers.combine_chunks()
-        if headers is None or headers.null_count == len(headers):
-            return cls(False, _sealed(np.zeros(1, np.int32)), _sealed(np.zeros(1, np.uint8)), _nothing(0), _nothing(0))
-        lists = np.frombuffer(headers.buffers()[1], np.int32)[headers.offset : headers.offset + len(headers) + 1]
-        pairs = headers.values
-        keys = pairs.field("key")
-        if keys.null_count or pairs.null_count:
-            raise ValueError("a header without key: Kafka's headers need one")
-        valid = headers.is_valid().to_numpy(zero_copy_only=False).view(np.uint8)
-        return cls(True, lists, _sealed(valid), _flat(keys), _flat(pairs.field("value")))
 
 
 def warm_up() -> None:
