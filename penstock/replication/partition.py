@@ -205,10 +205,10 @@ class Partition(PartitionWaits):
         return self.is_leader and len(self.isr) < self.min_isr()
 
     def advance_high_watermark(self) -> bool:
-        """SEMANTICS 7.1. Only what is written counts: callers write before."""
+        """Move it to what every member of the maximal ISR has; only what is written counts, and it only grows."""
         log = self.log
-        if not self.is_leader:
-            return False
+        if not self.is_leader or self.dirty:
+            return False  # what is staged is not in the log yet; whoever writes it comes here again
         end_offset = log.log_end_offset
         if self.followers:
             if len(self.isr) < self.min_isr():
