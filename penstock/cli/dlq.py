@@ -30,7 +30,7 @@ def _topics(session: Session) -> list[str]:
 
 def _find(session: Session, name: str) -> str:
     present = session.client.metadata(None).topics
-    for candidate in (name, f"{name}{SUFFIX}"):
+    for candidate in (f"{name}{SUFFIX}", name):
         if candidate in present:
             return candidate
     raise not_found("dead-letter topic", name, _topics(session))

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 POLL_SECONDS: Final = 0.2
 START_SECONDS: Final = 30.0
 MAX_SLOW_STARTS: Final = 20
+IDLE_BATCHES: Final = 3
 _INITIALIZING: Final = "Initializing sources"
 _SLOW_WORKER: Final = "Python worker failed to connect back"
 # Dead letters carry headers on top of what may have been a record of the largest size.
@@ -69,6 +70,7 @@ class Execution:
     _seen: dict[str, tuple[int, str]] = field(default_factory=dict)
     _begun: dict[str, Callable[[], None]] = field(default_factory=dict)  # query name → start it again
     _slow_starts: int = 0
+    _until_caught_up: bool = False
     _has_bad: bool = False
 
     @classmethod
@@ -128,6 +130,7 @@ class Execution:
     # --- running ---
 
     def start(self, prepared: list[Prepared], *, until_caught_up: bool = False) -> None:
+        self._until_caught_up = until_caught_up or self.spec.trigger.available_now
         for item in prepared:
             if item.query.name == DEAD_LETTERS:
                 self._ensure_dead_letter_topic()
@@ -188,6 +191,10 @@ class Execution:
                 if error is not None and not self._start_again(name, error):
                     self.stop()
                     raise PipelineFailed(f"{name}: {reason_of(error)}") from error
+            if self._until_caught_up:
+                for query in self.running.values():
+                    if query.isActive and is_idle(query):
+                        query.stop()
             if not any(query.isActive for query in self.running.values()):
                 break
             time.sleep(POLL_SECONDS)
@@ -210,6 +217,12 @@ class Execution:
                 query.stop()
             except Exception as error:  # one that does not stop must not keep the others running
                 log.warning("query %s did not stop: %s", query.name, reason_of(error))
+
+
+def is_idle(query: Any) -> bool:
+    """Caught up, but not ending: state with a time to live makes Spark run empty batches for ever."""
+    last = query.recentProgress[-IDLE_BATCHES:]
+    return len({item["batchId"] for item in last}) == IDLE_BATCHES and not any(item["numInputRows"] for item in last)
 
 
 def _batch_writer(item: Prepared) -> Callable[[Any, int], None]:

@@ -31,6 +31,7 @@ import yaml
 from penstock.pipelines import plan
 from penstock.pipelines.connectors.base import Context
 from penstock.pipelines.connectors.topic import RAW_COLUMNS
+from penstock.pipelines.execution import POLL_SECONDS, is_idle
 from penstock.pipelines.formats.base import parse_ddl
 from penstock.pipelines.plan import DEAD_LETTERS
 from penstock.pipelines.problems import reason_of
@@ -153,7 +154,9 @@ def _collect(spec: PipelineSpec, graph: plan.Graph, name: str, folder: str) -> l
     writer = rows.writeStream.foreachBatch(take).outputMode(mode).trigger(availableNow=True)
     query = writer.option("checkpointLocation", f"{folder}/checkpoint-{name}").start()
     try:
-        query.awaitTermination()
+        while not query.awaitTermination(POLL_SECONDS):
+            if is_idle(query):
+                break
     except Exception as error:
         raise SpecError(f"{name}: {reason_of(error)}") from None
     finally:

@@ -1,0 +1,202 @@
+"""Applied pipelines: stored in the cluster, run by one driver at a time, seen from the command line."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cli.main import run as penstock
+from penstock.client.sync import SyncClient
+from penstock.pipelines.control import driver, events
+from penstock.pipelines.control.metrics import RunnerMetrics
+from penstock.pipelines.control.process import DriverProcess
+from penstock.pipelines.control.runner import Runner
+from penstock.pipelines.control.store import Applied, PipelineStore
+from penstock.pipelines.spec import SpecError, from_data
+
+
+@pytest.fixture
+def client(broker: Any) -> Iterator[SyncClient]:
+    with SyncClient(broker.bootstrap) as made:
+        yield made
+
+
+def generating(name: str, topic: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "sources": {"made_up": {"connector": "generator", "kind": "orders", "rows_per_second": 50}},
+        "sinks": {"out": {"from": "made_up", "topic": topic, "key": "order_id"}},
+        "trigger": {"interval": "500 ms"},
+    }
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 240) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.2)
+    raise AssertionError("it did not happen in time")
+
+
+def test_apply_stop_restart_delete(broker: Any, client: SyncClient, tmp_path: Path, capsys: Any) -> None:
+    name = f"p-{uuid.uuid4().hex[:6]}"
+    file = tmp_path / "p.yml"
+    file.write_text(f"name: {name}\nsources:\n  o: {{topic: o}}\nsinks:\n  out: {{from: o, topic: out}}\n")
+    there = ["-b", broker.bootstrap]
+    assert penstock(["pipeline", "apply", str(file), *there]) == 0
+    assert penstock(["pipeline", "stop", name, *there]) == 0
+    assert PipelineStore(client).all()[name].desired == "stopped"
+    assert penstock(["pipeline", "restart", name, *there]) == 0
+    assert PipelineStore(client).all()[name].generation == 3
+    capsys.readouterr()
+    assert penstock(["pipeline", "list", "--json", *there]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert next(row for row in rows if row["name"] == name)["state"] == "waiting for a runner"
+    assert penstock(["pipeline", "delete", name, *there]) == 0
+    assert name not in PipelineStore(client).all()
+    assert penstock(["pipeline", "stop", name, *there]) == 4
+
+
+def test_an_applied_pipeline_holds_no_secret(client: SyncClient) -> None:
+    data = generating("secretive", "t")
+    data["sinks"]["db"] = {"from": "made_up", "connector": "postgres", "dsn": "x", "table": "t", "password": "hunter2"}
+    with pytest.raises(SpecError, match=r"sinks\.db\.options\.password is a secret in plain text") as caught:
+        PipelineStore(client).apply(from_data(data))
+    assert "hunter2" not in str(caught.value)
+    data["sinks"]["db"]["password"] = "${env:DB_PASSWORD}"
+    applied = PipelineStore(client).apply(from_data(data))
+    assert "${env:DB_PASSWORD}" in applied.to_json().decode()
+    PipelineStore(client).delete("secretive")
+
+
+def test_the_second_driver_of_a_pipeline_fences_the_first(broker: Any, client: SyncClient) -> None:
+    events.ensure(client)
+    name = f"p-{uuid.uuid4().hex[:6]}"
+    properties = {"bootstrap.servers": broker.bootstrap}
+    first = events.EventWriter(properties, name)
+    first.write(events.STATE, state="running", generation=1)
+    second = events.EventWriter(properties, name)
+    second.write(events.STATE, state="running", generation=2)
+    with pytest.raises(events.Fenced, match=f"another driver runs pipeline {name} now"):
+        first.write(events.ALIVE)
+    second.write(events.PROGRESS, query="out", batch=1)
+    known = events.latest_states(client)[name]
+    assert known["generation"] == 2 and known["queries"]["out"]["batch"] == 1
+
+
+def test_a_refused_pipeline_is_told_once_and_not_tried_again_at_once(
+    broker: Any, client: SyncClient, tmp_path: Path
+) -> None:
+    events.ensure(client)
+    name = f"p-{uuid.uuid4().hex[:6]}"
+    spec = {**generating(name, "t"), "sinks": {"out": {"from": "made_up", "connector": "carrier-pigeon"}}}
+    applied = Applied(name, spec, "running", 1, 0)
+    told: list[str] = []
+    process = DriverProcess(
+        applied,
+        {"bootstrap.servers": broker.bootstrap},
+        str(tmp_path),
+        tmp_path / "log",
+        lambda event: None,
+        told.append,
+    )
+    try:
+        wait_for(lambda: process.tick() or process.restarts)
+        assert any("there is no connector 'carrier-pigeon'" in line for line in told)
+        assert told[-1] == f"the driver ended with code {driver.REFUSED}; it starts again in 60 s"
+        state = events.latest_states(client)[name]
+        assert state["state"] == "refused" and "carrier-pigeon" in state["error"]
+    finally:
+        process.stop_now()
+
+
+def test_metrics_follow_the_events() -> None:
+    metrics = RunnerMetrics()
+    metrics.take({"pipeline": "p", "kind": "state", "state": "running"})
+    metrics.take({"pipeline": "p", "kind": "progress", "query": "out", "rows": 5, "lag": 3, "batch_ms": 20})
+    value = metrics.registry.get_sample_value
+    assert value("penstock_pipeline_running", {"pipeline": "p"}) == 1
+    assert value("penstock_pipeline_lag", {"pipeline": "p", "query": "out"}) == 3
+    assert value("penstock_pipeline_rows_total", {"pipeline": "p", "query": "out"}) == 5
+    metrics.forget("p")
+    assert value("penstock_pipeline_lag", {"pipeline": "p", "query": "out"}) is None
+
+
+@pytest.mark.slow
+def test_two_runners_run_a_pipeline_once_and_the_second_takes_over(
+    broker: Any, client: SyncClient, new_topic: Callable[..., str], read_topic: Callable[..., Any], tmp_path: Path
+) -> None:
+    properties = {"bootstrap.servers": broker.bootstrap}
+    topic = new_topic(label="shared")
+    name = f"shared-{uuid.uuid4().hex[:6]}"
+    runners, stops, threads = [], [], []
+    for _ in range(2):
+        stop, ready = threading.Event(), threading.Event()
+        runners.append(Runner(properties, str(tmp_path / "state")))
+        stops.append(stop)
+        threads.append(threading.Thread(target=runners[-1].run, args=(stop.is_set, ready.set)))
+        threads[-1].start()
+        assert ready.wait(60)
+    try:
+        PipelineStore(client).apply(from_data(generating(name, topic)))
+        wait_for(lambda: events.latest_states(client).get(name, {}).get("queries"))
+        owners = [index for index, runner in enumerate(runners) if name in runner._drivers]
+        assert len(owners) == 1
+        stops[owners[0]].set()
+        threads[owners[0]].join(120)
+        before = len(read_topic(topic))
+        assert before > 0
+        wait_for(lambda: len(read_topic(topic)) > before)
+        assert name in runners[1 - owners[0]]._drivers
+    finally:
+        for stop in stops:
+            stop.set()
+        for thread in threads:
+            thread.join(120)
+        PipelineStore(client).delete(name)
+    keys = [message.key() for message in read_topic(topic)]
+    assert len(keys) == len(set(keys))
+
+
+def test_dead_letters_are_listed_shown_and_redriven_once(
+    broker: Any, new_topic: Callable[..., str], read_topic: Callable[..., Any], capsys: Any
+) -> None:
+    from confluent_kafka import Producer
+
+    origin = new_topic(label="origin")
+    dead = new_topic(name=f"{origin}.dlq")
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for number in range(3):
+        headers = {
+            "own": b"kept",
+            "penstock.dlq.reason": b"JSONDecodeError: no",
+            "penstock.dlq.topic": origin.encode(),
+            "penstock.dlq.partition": b"0",
+            "penstock.dlq.offset": str(number).encode(),
+        }
+        producer.produce(dead, b"{oops", f"k{number}".encode(), headers=headers)
+    producer.flush(30)
+    there = ["-b", broker.bootstrap]
+    assert penstock(["dlq", "list", "--json", *there]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {"topic": dead, "records": 3, "most_frequent_reason": "JSONDecodeError: no"} in rows
+    assert penstock(["dlq", "show", origin, "-n", "1", *there]) == 0
+    shown = capsys.readouterr().out
+    assert f"from {origin}-0 at 0: JSONDecodeError: no" in shown and "value {oops" in shown
+    assert penstock(["dlq", "redrive", origin, "--json", *there]) == 0
+    assert json.loads(capsys.readouterr().out)["redriven"] == 3
+    assert penstock(["dlq", "redrive", origin, "--json", *there]) == 0
+    assert json.loads(capsys.readouterr().out)["redriven"] == 0
+    back = read_topic(origin)
+    assert sorted(message.key() for message in back) == [b"k0", b"k1", b"k2"]
+    assert back[0].headers() == [("own", b"kept")]
+    assert penstock(["dlq", "show", "nobody", *there]) == 4
