@@ -279,11 +279,15 @@ def history_rows(rounds: int, seconds: float) -> list[Row]:
 
 def grow_history(folder: Path, total_bytes: int) -> None:
     """Give every partition of `wide` a sealed sparse segment (old data that nobody reads) before the active one."""
-    active = sorted(folder.rglob("wide-*/00000000000000000000.log"))
-    for path in active:
-        (path.parent / "00000000000001000000.log").touch()
+    segments = sorted(folder.rglob("wide-*/00000000000000000000.log"))
+    batch = load.one_batch(1, 100)
+    for path in segments:
+        for ending in (".log", ".index", ".timeindex"):
+            path.with_name("00000000000001000000" + ending).touch()
+            path.with_suffix(ending).touch()
         with path.open("r+b") as file:
-            file.truncate(total_bytes // max(1, len(active)))
+            file.write(batch)
+            file.truncate(total_bytes // len(segments))
 
 
 def run(rounds: int, seconds: float) -> list[Row]:

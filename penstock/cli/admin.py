@@ -44,7 +44,7 @@ def topic(session: Session, name: str) -> TopicView:
     view = cluster(session)
     found = view.topics.get(name)
     if found is None:
-        raise not_found("topic", name, (t.name for t in view.topics.values() if not t.is_internal))
+        raise not_found("topic", name, (t.name for t in view.topics.values() if not is_hidden(t.name, t.is_internal)))
     return found
 
 
