@@ -93,8 +93,14 @@ class Client:
     may_only_end: bool = False
     written: list[str] = field(default_factory=list)
     fenced: bool = False
+    prepared: bool = False  # another one holds its transaction, to end it: it promised to write no more (KIP-939)
     ending: bool = False  # has asked for the end and waits for the answer: it writes nothing meanwhile
     transactions: int = 0
+    added: set[tuple[str, int]] = field(default_factory=set)  # partitions of the transaction in work, before version 2
+
+    def must_add(self, partition: tuple[str, int]) -> bool:
+        """Before version 2 the epoch does not tell transactions apart, so the client itself adds partitions to each."""
+        return self.client_version < 2 and partition not in self.added
 
 
 @dataclass
@@ -197,7 +203,11 @@ class TransactionMachine(RuleBasedStateMachine):
             if decision.ongoing_producer_id >= 0:
                 newcomer.may_only_end = True
                 ongoing = (decision.ongoing_producer_id, decision.ongoing_producer_epoch)
-                newcomer.written = [v for c in before if c.pair == ongoing for v in c.written]
+                for client in before:
+                    if client.pair == ongoing:
+                        client.prepared = True
+                        newcomer.written = newcomer.written + client.written
+                self.pending_writes = [write for write in self.pending_writes if not write[0].prepared]
             else:
                 for client in before:
                     client.fenced = True
@@ -213,15 +223,17 @@ class TransactionMachine(RuleBasedStateMachine):
         """The broker asks the coordinator, the answer takes its time."""
         client = data.draw(st.sampled_from(self.clients))
         pair, transactions = client.pair, client.transactions
-        if client.ending:
+        if client.ending or client.prepared:
             return
         guard = self.partitions[partition].guard(pair, self.now_ms)
 
         def told(decision: Decision) -> None:
-            if not decision.error and not client.ending and client.transactions == transactions:
+            writes_on = not client.ending and not client.prepared and client.transactions == transactions
+            if not decision.error and writes_on:
+                client.added.add(partition)
                 self.pending_writes.append((client, pair, partition, guard))
 
-        if guard is None:
+        if guard is None and not client.must_add(partition):
             self.pending_writes.append((client, pair, partition, guard))
             return
         self.run(
@@ -262,7 +274,7 @@ class TransactionMachine(RuleBasedStateMachine):
                 return
             (self.promised_commit if commit else self.promised_abort).update(written)
             self.batches_of_values.append(written)
-            client.written, client.may_only_end = [], False
+            client.written, client.may_only_end, client.added = [], False, set()
             client.transactions += 1
             if decision.producer_id >= 0:
                 client.pair = (decision.producer_id, decision.producer_epoch)
@@ -360,3 +372,28 @@ TransactionMachine.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
 TestTransactions = TransactionMachine.TestCase
+
+
+class _First:
+    """Draws the first of whatever there is to choose from."""
+
+    def draw(self, strategy: Any) -> Any:
+        return strategy.elements[0]
+
+
+def test_the_next_transaction_of_an_old_client_waits_for_the_markers_of_the_one_before() -> None:
+    """The epoch stays the same, so a record written before the marker would be committed along with the first."""
+    machine, first = TransactionMachine(), _First()
+    machine.start(transactional_id="a", version=0, keep_prepared=False, two_phase=False, at_once=True)
+    machine.begin_write(first, ("orders", 0), at_once=True)  # type: ignore[arg-type]
+    machine.finish_write(first)  # type: ignore[arg-type]
+    machine.end(first, commit=True, at_once=True)  # type: ignore[arg-type]
+    machine.begin_write(first, ("orders", 0), at_once=True)  # type: ignore[arg-type]
+    assert not machine.pending_writes
+    machine.marker_arrives(first)  # type: ignore[arg-type]
+    machine.commit_everything()
+    assert machine.visible() == {"v1"}
+    machine.begin_write(first, ("orders", 0), at_once=True)  # type: ignore[arg-type]
+    machine.finish_write(first)  # type: ignore[arg-type]
+    machine.teardown()
+    assert machine.visible() == {"v1"}
