@@ -101,12 +101,14 @@ class Broker:
             await self._abandon()
             raise
         self._accept()
+        self.dispatcher.release_clients()
         self.coordinators.start_soon()
         self.ready = True
         logger.info("broker=%d serves %s", self.node_id, ", ".join(self.bound_listeners))
 
     def _accept_brokers(self) -> None:
         if not self.settings.embedded:
+            self.dispatcher.hold_clients()
             self._accept()
 
     def _accept(self) -> None:

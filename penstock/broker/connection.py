@@ -16,7 +16,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.outbox import BLOCKED, COLD, DRAINED, FileGone, Outbox
-from penstock.broker.wire import MalformedFrame
+from penstock.broker.wire import MalformedFrame, NotYet
 
 if TYPE_CHECKING:
     import asyncio
@@ -185,6 +185,10 @@ class Connection:
                 start = frame_end
                 if self.busy or self.closed:
                     break
+        except NotYet:
+            self.start = start
+            self.busy = True
+            return
         except MalformedFrame as error:
             logger.info("closing client=%s: %s", self.client_host, error)
             self.close()
@@ -269,9 +273,9 @@ class Connection:
     def mute(self, seconds: float) -> None:
         """A client over its quota: read nothing more from it for a while."""
         self.busy = True
-        self.loop.call_later(seconds, self._unmute)
+        self.loop.call_later(seconds, self.unmute)
 
-    def _unmute(self) -> None:
+    def unmute(self) -> None:
         self.busy = False
         self.resume()
 

@@ -20,7 +20,7 @@ from penstock.broker.coordinators import NEED_COORDINATORS
 from penstock.broker.memory import RequestMemory
 from penstock.broker.outbox import FileRegion
 from penstock.broker.stats import ApiStats
-from penstock.broker.wire import FRAME, UNREADABLE, MalformedFrame, skip_tagged_fields
+from penstock.broker.wire import FRAME, UNREADABLE, MalformedFrame, NotYet, skip_tagged_fields
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -94,6 +94,7 @@ class Dispatcher:
         self.tasks: set[asyncio.Task[None]] = set()
         self.long_polls: set[Any] = set()  # parked fetches, as replication's FetchWait
         self.draining = False
+        self.held: set[Connection] | None = None  # clients that wait for the first image; None: it is here
         self._flush_scheduled = False
         self.routes: dict[int, Route] = {}
         for registered in broker.registry.apis.values():
@@ -135,13 +136,31 @@ class Dispatcher:
                 position = _skip_header_tags(buffer, position, end)
         if position > end:
             raise MalformedFrame("header runs over the frame")
-        if not connection.listener.open_access and not self._may_call(connection, route, api_key):
-            connection.close()
-            return
+        if not connection.listener.open_access:
+            if not self._may_call(connection, route, api_key):
+                connection.close()
+                return
+            if self.held is not None and not (route.spec.inter_broker_only or api_key in _BEFORE_AUTHENTICATION):
+                self.held.add(connection)
+                raise NotYet
         if route.hot is not None:
             route.hot(connection, version, correlation_id, position, end)
         else:
             self.start_cold(connection, route, version, correlation_id, position, end)
+
+    def hold_clients(self) -> None:
+        """Let only other brokers in until `release_clients`. In a cluster the listeners open before the first image is
+        here, and a client that is told of no brokers gives up for a minute."""
+        self.held = set()
+        for listener in self.broker.listeners:
+            listener.open_access = False
+
+    def release_clients(self) -> None:
+        held, self.held = self.held or set(), None
+        for listener in self.broker.listeners:
+            listener.open_access = listener.is_inter_broker and not listener.needs_sasl
+        for connection in held:
+            connection.unmute()
 
     def _may_call(self, connection: Connection, route: Route, api_key: int) -> bool:
         if route.spec.inter_broker_only and not connection.listener.is_inter_broker:

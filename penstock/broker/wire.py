@@ -17,6 +17,10 @@ class MalformedFrame(Exception):
     """The client's bytes cannot be a request: its connection is closed, as Kafka does."""
 
 
+class NotYet(Exception):
+    """The broker does not know its cluster yet: the request stays in its connection's buffer until it does."""
+
+
 # What reading lying lengths raises, beside MalformedFrame. Caught around parsing only.
 UNREADABLE = (StructError, IndexError, UnicodeDecodeError)
 

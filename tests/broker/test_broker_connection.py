@@ -332,3 +332,28 @@ def test_the_first_four_bytes_may_come_one_at_a_time_between_others(broker: pens
         client.send(request[5:] + request)
         assert [client.read_response("metadata", 9)[0] for _ in range(2)] == [7, 7]
         assert struct.unpack_from(">i", request)[0] == len(request) - 4
+
+
+def test_clients_wait_while_the_broker_does_not_know_its_cluster(broker: penstock.Broker, topic: str) -> None:
+    """In a cluster the listener opens before the first image: an answer without brokers would be a lie."""
+    ensure_topic(broker.port, topic)
+    inner = broker._broker
+    inner.loop.call_soon_threadsafe(inner.dispatcher.hold_clients)
+    wait_for(lambda: inner.dispatcher.held is not None)
+    try:
+        with RawClient(broker.port) as client, RawClient(broker.port) as gone:
+            client.send(request_frame("api_versions", 3, messages.api("api_versions").Request(), 1))
+            client.send(request_frame("metadata", 9, messages.api("metadata").Request(topics=[]), 2))
+            client.send(request_frame("produce", 9, produce_request(topic, batch(b"early")), 3))
+            gone.send(request_frame("metadata", 9, messages.api("metadata").Request(topics=[]), 4))
+            wait_for(lambda: len(inner.dispatcher.held or ()) == 2)
+            assert client.read_response("api_versions", 3)[0] == 1
+            gone.__exit__()
+            inner.loop.call_soon_threadsafe(inner.dispatcher.release_clients)
+            correlation_id, known = client.read_response("metadata", 9)
+            assert correlation_id == 2
+            assert len(known.brokers) == 1
+            assert client.read_response("produce", 9)[0] == 3
+            assert client.call("metadata", 9, messages.api("metadata").Request(topics=[])).brokers
+    finally:
+        inner.loop.call_soon_threadsafe(inner.dispatcher.release_clients)
