@@ -60,6 +60,7 @@ class Proof:
         self.outcome = Outcome(rows, seed)
         self._random = random.Random(seed)
         self._rows_per_batch = max(200, rows // (max(1, kills) * 4))
+        self._waiting_kinds: list[str] = []
         self._driver: subprocess.Popen[bytes] | None = None
         self._started = time.monotonic()
 
@@ -97,9 +98,16 @@ class Proof:
             if not self._is_working():
                 next_kill = max(next_kill, time.monotonic() + self._random.uniform(0.2, 3.0))
             elif len(self.outcome.kills) < self.kills and time.monotonic() >= next_kill:
-                self._kill(self._random.choice(self.kinds), broker)
+                self._kill(self._next_kind(), broker)
                 next_kill = self._next_kill()
             time.sleep(0.05)
+
+    def _next_kind(self) -> str:
+        """Drawn without putting back, so that every kind has its turn."""
+        if not self._waiting_kinds:
+            self._waiting_kinds = list(self.kinds)
+            self._random.shuffle(self._waiting_kinds)
+        return self._waiting_kinds.pop()
 
     def _next_kill(self) -> float:
         return time.monotonic() + self._random.uniform(0.5, 6.0)
