@@ -88,11 +88,20 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # The reader of our pipe has seen enough: not an error. Keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.OK
+        return _pipe_closed()
+    except SystemExit as leaving:
+        # Typer turns a closed pipe into exit code 1, and leaves a wrapper behind as its trace.
+        if "Pacify" in type(sys.stdout).__name__:
+            return _pipe_closed()
+        return leaving.code if isinstance(leaving.code, int) else ExitCode.FAILED
     except Exception as error:
         return _from_library(error)
+
+
+def _pipe_closed() -> int:
+    """The reader of our pipe has seen enough: not an error. Keep the interpreter from complaining at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.OK
 
 
 def unknown_command(name: str) -> UserError:
