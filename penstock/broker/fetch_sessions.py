@@ -1,6 +1,6 @@
 """Incremental fetch sessions (KIP-227): the broker remembers what a client fetches, answers carry only what changed.
 
-Rules of SEMANTICS 2.1. Bounded by `max.incremental.fetch.session.cache.slots`: a full cache gives up a session only
+The rules are Kafka's. Bounded by `max.incremental.fetch.session.cache.slots`: a full cache gives up a session only
 for a newcomer that is worth more, or when the old one is idle for two minutes; else the newcomer goes without.
 """
 

@@ -9,7 +9,7 @@ UNKNOWN_OFFSET = -1
 
 
 class Follower:
-    """Progress of one remote replica, as seen by the leader through its fetches (SEMANTICS 2.5)."""
+    """Progress of one remote replica, as seen by the leader through its fetches."""
 
     __slots__ = (
         "broker_epoch",

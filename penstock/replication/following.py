@@ -1,6 +1,6 @@
 """What a follower does with an answer of its leader: append, truncate, move its high watermark, or try later.
 
-Pure but for the replica's log. The rules are Kafka's (SEMANTICS 7.1): an answer counts only if it was asked for under
+Pure but for the replica's log. The rules are Kafka's: an answer counts only if it was asked for under
 the present leader epoch and from the present log end; a divergence found by epochs is cut off before anything is
 appended; only then may the follower's log be said to agree with the leader's.
 """

@@ -161,7 +161,7 @@ class Partition(PartitionWaits):
         return min(int(self.log.config.min_insync_replicas), len(self.replicas))
 
     def append_error(self, acks: int) -> int:
-        """Why a produce may not be appended here now; 0 when it may (SEMANTICS 1.1, rows 13 and 14)."""
+        """Why a produce may not be appended here now; 0 when it may."""
         if not self.is_leader:
             return _NOT_LEADER
         if acks == -1 and len(self.isr) < self.min_isr():

@@ -1,4 +1,4 @@
-"""Reading a replica: the checks of a fetch in Kafka's order (SEMANTICS 2.2), then regions of files, never bytes.
+"""Reading a replica: the checks of a fetch in Kafka's order, then regions of files, never bytes.
 
 Everything that reads writes staged appends first, so that no reader sees an offset that is not in a file.
 """

@@ -111,7 +111,7 @@ class ReplicaManager:
         return self.partitions.get((topic, index))
 
     def hosting_error(self, topic: str, index: int) -> int:
-        """Why `find` gave None (SEMANTICS 1.1, row 11)."""
+        """Why `find` gave None."""
         if (topic, index) in self.offline:
             return int(ErrorCode.KAFKA_STORAGE_ERROR)
         if self.image.partition(topic, index) is not None:

@@ -1,4 +1,4 @@
-"""ListOffsets (key 2), versions 1–11: the offset at a time, or one of the special positions of SEMANTICS 3.
+"""ListOffsets (key 2), versions 1–11: the offset at a time, or one of the special positions.
 
 v2: isolation level · v4: leader epochs · v7: max timestamp (-3) · v8: earliest local (-4) · v9: latest tiered (-5)
 · v10: time-out for remote look-ups · v11: earliest pending upload (-6).

@@ -218,7 +218,7 @@ class ProduceHandler:
     def _append(
         self, topic: str | None, index: int, batch: Any, version: int, acks: int, connection: Connection, **extra: Any
     ) -> PartitionResult:
-        """The checks of SEMANTICS 1.1 in their order, then the append."""
+        """Kafka's checks in Kafka's order, then the append."""
         result = PartitionResult(index)
         if topic is None:
             result.error = int(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -456,7 +456,7 @@ def _has_transactional_batch(request: ProduceRequest, buffer: Any) -> bool:
 
 
 def _first_batch(records: Any, version: int) -> tuple[Any, int, str | None]:
-    """(batch, error, message) of SEMANTICS 1.1, rows 5 and 6: one batch of version 2; zstd only from v7 on.
+    """(batch, error, message) for what Kafka checks first: one batch of version 2; zstd only from v7 on.
 
     A cut batch counts as none, as in Kafka: behind a whole one it is dropped, alone it is an error.
     """

@@ -1,4 +1,4 @@
-"""JoinGroup for classic groups: who may enter, under which id, and what it sets in motion (SEMANTICS 4)."""
+"""JoinGroup for classic groups: who may enter, under which id, and what it sets in motion."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat (KIP-848): one request in which a member joins, says what it holds, learns what to do.
 
 The command reads the group, computes what follows, and returns records; replay of those records changes the group.
-Order of checks and epochs: SEMANTICS 5.
+Order of checks and epochs: Kafka's.
 """
 
 from __future__ import annotations

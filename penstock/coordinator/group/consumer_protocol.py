@@ -1,4 +1,4 @@
-"""The payloads that classic consumers exchange through the group (protocol type `consumer`): FORMATS.md section 6.
+"""The payloads that classic consumers exchange through the group (protocol type `consumer`).
 
 The broker looks inside only where it must: which topics a group is subscribed to, and for migration to KIP-848.
 """
