@@ -38,6 +38,8 @@ def _shortened(text: str, kind: str) -> str:
         name, message = inner[-1]
         return f"{name}: {message}"[:_MAX_CHARACTERS] if name != "SpecError" else message[:_MAX_CHARACTERS]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and re.fullmatch(r"\w+(Exception|Error):?", lines[0]):
+        lines = lines[1:]
     first = lines[0] if lines else kind
     first = re.sub(r"^(\w+Exception|\w+Error): ", "", first) if "[" in first else first
     first = _ERROR_CLASS.sub("", first)
