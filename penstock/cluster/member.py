@@ -100,8 +100,7 @@ class ClusterMember:
     async def join(self, node_id: int | None = None) -> None:
         """Open the store session and learn the cluster's id and our own (`node_id`, the settings', or a new one)."""
         await self.store.start()
-        for path in znodes.PERSISTENT_PATHS:
-            await self.store.ensure_path(path)
+        await self.store.ensure_paths(znodes.PERSISTENT_PATHS)
         self.cluster_id = await _cluster_id(self.store)
         if node_id is not None:
             self.node_id = node_id
@@ -286,7 +285,7 @@ async def _cluster_id(store: TreeStore) -> str:
     try:
         return znodes.decode_cluster_id((await store.get(znodes.CLUSTER_ID)).data)
     except NoNode:
-        await store.ensure_path("/cluster")
+        pass
     made_up = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
     try:
         await store.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(made_up))

@@ -31,6 +31,7 @@ PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 CLUSTER_ID = "/cluster/id"
 
 PERSISTENT_PATHS = (
+    "/cluster",
     "/consumers",
     BROKER_IDS,
     TOPICS,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -69,14 +70,18 @@ class EmbeddedDatabase:
 
     def _load(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not path.exists() or path.stat().st_size == 0
         # Opened here, used only in the one worker thread from now on.
         connection = self._connection = sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, timeout=0.0
         )
         try:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            if is_new:  # nothing to lose yet: one sync below instead of seven
+                connection.execute("PRAGMA synchronous = OFF")
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
+            if not is_new:
+                connection.execute("PRAGMA synchronous = FULL")
             connection.execute("BEGIN EXCLUSIVE")
             stored = connection.execute("PRAGMA user_version").fetchone()[0]
             if stored > SCHEMA_VERSION:
@@ -85,6 +90,10 @@ class EmbeddedDatabase:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             connection.execute("COMMIT")
+            if is_new:
+                _sync(path)
+                _sync(path.parent)
+                connection.execute("PRAGMA synchronous = FULL")  # the next commit syncs the whole journal
         except sqlite3.OperationalError as error:
             raise ConnectionLost(str(path), f"cannot be opened ({error}); is another broker using it?") from error
         except sqlite3.DatabaseError as error:
@@ -179,6 +188,14 @@ class EmbeddedDatabase:
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             raise
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 class EmbeddedStore(TreeStore):

@@ -216,14 +216,20 @@ class TreeStore(abc.ABC):
 
     async def ensure_path(self, path: str) -> None:
         """Create the node and its parents where they are missing, with no data."""
-        parts = path.strip("/").split("/")
-        for depth in range(1, len(parts) + 1):
-            node = "/" + "/".join(parts[:depth])
-            if await self.exists(node) is None:
-                try:
-                    await self.create(node)
-                except NodeExists:
-                    continue
+        await self.ensure_paths([path])
+
+    async def ensure_paths(self, paths: Sequence[str]) -> None:
+        """The same for many, in one transaction: each would cost a sync of the disk or a turn over the network."""
+        nodes: dict[str, None] = {}
+        for path in paths:
+            parts = path.strip("/").split("/")
+            nodes.update((f"/{'/'.join(parts[:depth])}", None) for depth in range(1, len(parts) + 1))
+        while missing := [node for node in nodes if await self.exists(node) is None]:
+            try:
+                await self.multi([Create(node) for node in missing])
+            except MultiFailed as failed:
+                if not isinstance(failed.error, NodeExists):  # else another broker was faster: see what is left
+                    raise failed.error from None
 
     async def delete_tree(self, path: str) -> None:
         """Delete a node with everything below it, deepest first; nodes that are already gone do not matter."""
