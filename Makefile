@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Compiled modules are kept: a broker then starts in half the time, and the tests start hundreds.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: prove-chaos prove-eos setup run test lint format bench soak prove-spark-eos docs clean
+.PHONY: prove-crash prove-chaos prove-eos setup run test lint format bench soak prove-spark-eos docs clean
 
 setup: $(VENV)/.complete
 
@@ -36,6 +36,10 @@ bench: setup
 
 soak: setup
 	$(BIN)/python -m penstock.testing.simulation --seeds $(or $(SEEDS),1000)
+
+prove-crash: setup
+	PENSTOCK_KILLS=$(or $(KILLS),200) $(BIN)/python -m pytest -s -p no:xdist --timeout 3600 \
+	  tests/broker/test_broker_process.py -k killed_again
 
 prove-chaos: setup
 	$(BIN)/python -m penstock.testing.chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),30)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from raw_client import RawClient, batch, ensure_topic, fetch_request, produce_request, request_frame
 
+from penstock.log.verify import verify
 from penstock.protocol.batch import crc_matches, iterate_batches, read_records
 
 
@@ -216,6 +217,10 @@ def test_killed_again_and_again_under_load_no_acknowledged_record_is_lost(proces
         assert len(values) >= writer.acknowledged
         acknowledged = len(values)
     assert acknowledged > rounds
+    process.signal(signal.SIGTERM)
+    assert process.wait() == 0
+    assert list(verify(process.folder, records=True)) == []  # checksums, offsets and indexes
+    print(f"{rounds} kills, {acknowledged} acknowledged records, none lost, none corrupt, no index wrong")
 
 
 def cut_the_tail(folder: Path, chance: random.Random) -> None:
