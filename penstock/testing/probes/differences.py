@@ -1,0 +1,41 @@
+"""Where Penstock answers otherwise than Apache Kafka, and why. docs/differences.md is rendered from here.
+
+PROBES: differences that the probes see; the oracle test fails for any other, and for one of these that is gone.
+BY_DESIGN: differences that no probe shows.
+"""
+
+from __future__ import annotations
+
+PROBES: dict[str, str] = {
+    "produce: null records": (
+        "Kafka 4.3 never answers a produce whose records are null and leaves the client waiting; Penstock answers"
+        " INVALID_RECORD at once."
+    ),
+    "incremental alter configs: an unknown operation": (
+        "Kafka answers UNKNOWN_SERVER_ERROR; Penstock says what it is, INVALID_REQUEST."
+    ),
+}
+
+BY_DESIGN: dict[str, str] = {
+    "Record counts inside compressed batches": (
+        "Kafka decompresses every batch and counts its records. Penstock trusts the batch header unless it has to open"
+        " the batch (compacted topic, another codec): a lie in the header is found by the reader."
+    ),
+    "Timestamps inside batches": (
+        "Kafka checks each record's timestamp against `message.timestamp.before.max.ms` and `.after.max.ms`; Penstock"
+        " checks the first and the highest, which the header carries."
+    ),
+    "Coordination": (
+        "Kafka 4 has no ZooKeeper any more. Penstock keeps the layout of Kafka 3.9 in ZooKeeper, or in an embedded"
+        " store on a single node; KRaft-only APIs (Vote, FetchSnapshot, …) do not exist here."
+    ),
+    "Topic creation": (
+        "CreateTopics is answered when the partitions have leaders on the broker that was asked: Kafka answers a moment"
+        " earlier, and a produce right behind it may have to be repeated."
+    ),
+    "Two-phase commit": (
+        "InitProducerId v6 keeps prepared transactions (KIP-939 completely). Kafka 4.3 refuses that flag."
+    ),
+    "Share groups, streams groups, delegation tokens, telemetry, tiered storage": "not there; not advertised.",
+    "Index files": "kept at their exact size instead of preallocated; Kafka reads both.",
+}
