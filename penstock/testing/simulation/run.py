@@ -178,7 +178,7 @@ class Simulation:
 
     def _create_cluster_id(self) -> None:
         tree = self.cluster.ensemble.tree
-        tree.apply([Create("/cluster"), Create(znodes.CLUSTER_ID, znodes.encode_cluster_id("simulated"))], 0, 0)
+        tree.apply([Create(znodes.CLUSTER_ID, znodes.encode_cluster_id("simulated"))], 0, 0)
 
     def _create_topic(self) -> None:
         nodes = list(range(1, self.node_count + 1))
