@@ -39,9 +39,10 @@ def free_base_port() -> int:
 
 
 class Cluster:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: dict[str, str] = SETTINGS) -> None:
         self.folder = folder
-        self.local = local.start(folder, 3, base_port=free_base_port(), settings=SETTINGS)
+        self.settings = settings
+        self.local = local.start(folder, 3, base_port=free_base_port(), settings=settings)
         self.admin = AdminClient({"bootstrap.servers": self.local.bootstrap, "log_level": 0})
 
     @property
@@ -74,7 +75,7 @@ class Cluster:
 
     def restart(self) -> None:
         """Start whatever does not run."""
-        local.start(self.folder, 3, self.local.base_port, self.local.zookeeper_port, SETTINGS)
+        local.start(self.folder, 3, self.local.base_port, self.local.zookeeper_port, self.settings)
 
     def log_bytes(self, broker: int, topic: str) -> bytes:
         folder = self.local.folder(f"broker-{broker}") / "data" / f"{topic}-0"
