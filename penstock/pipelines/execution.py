@@ -71,7 +71,7 @@ class Execution:
     _begun: dict[str, Callable[[], None]] = field(default_factory=dict)  # query name → start it again
     _slow_starts: int = 0
     _until_caught_up: bool = False
-    _has_bad: bool = False
+    _planned: Context | None = None
 
     @classmethod
     def prepare(
@@ -83,13 +83,12 @@ class Execution:
 
     # --- before ---
 
-    def _context(self, query: str) -> Context:
+    def _context(self) -> Context:
         state = self.place.state_of(self.spec, self.spark)
         properties = {**self.place.properties, **resolve(self.spec.settings.kafka)}
         return Context(
-            spark=fresh_session(self.spark),  # views of one query must not meet those of another
+            spark=fresh_session(self.spark),  # views of one pipeline must not meet those of another
             pipeline=self.spec.name,
-            query=query,
             properties=properties,
             state=state.folder if self.keep else ReadOnly(state.folder),
             max_rows_per_trigger=self.spec.settings.max_rows_per_trigger,
@@ -98,29 +97,25 @@ class Execution:
         )
 
     def _prepare(self) -> list[Prepared]:
-        prepared = [self._prepare_query(query) for query in plan.queries(self.spec)]
-        if not self._has_bad:
-            return prepared
-        context = self._context(DEAD_LETTERS)
+        """One graph for all queries: each time Spark meets a Python source it starts processes to ask for its plan."""
+        self._planned = context = self._context()
         graph = plan.build(self.spec, context)
+        prepared = [self._prepare_query(query, graph, context) for query in plan.queries(self.spec)]
         bad = plan.dead_letter_rows(graph)
         if bad is not None:
             query = Query(DEAD_LETTERS, DEAD_LETTERS, (DEAD_LETTERS,), "append")
-            state = self._open(query, bad, graph)
-            prepared.append(Prepared(query, bad, [], state))
+            prepared.append(Prepared(query, bad, [], self._open(query, bad, graph)))
         return prepared
 
-    def _prepare_query(self, query: Query) -> Prepared:
-        context = self._context(query.name)
-        graph = plan.build(self.spec, context)
-        self._has_bad = self._has_bad or bool(graph.bad)
+    def _prepare_query(self, query: Query, graph: plan.Graph, context: Context) -> Prepared:
         rows = graph.tables[query.view]
         if not rows.isStreaming:
             raise SpecError(f"sink {query.sinks[0]}: {query.view} is a table that does not change; it needs a stream")
         sinks = [plan.make_sink(self.spec, name, context) for name in query.sinks]
         for sink in sinks:
             sink.check(rows.schema)
-            sink.prepare(rows)  # an unknown column in a key or header shows here
+            with plan.blaming(f"sink {sink.name}"):
+                sink.prepare(rows)  # an unknown column in a key or header shows here
         return Prepared(query, rows, sinks, self._open(query, rows, graph))
 
     def _open(self, query: Query, rows: Any, graph: plan.Graph) -> QueryState:
@@ -166,8 +161,8 @@ class Execution:
 
     def _writer(self, item: Prepared) -> Any:
         if item.query.name == DEAD_LETTERS:
-            context = self._context(DEAD_LETTERS)
-            options = {**context.spark_options, "topic": self.spec.dead_letter_topic}
+            assert self._planned is not None
+            options = {**self._planned.spark_options, "topic": self.spec.dead_letter_topic}
             return item.rows.writeStream.format("penstock").options(**options)
         if len(item.sinks) == 1:
             native = item.sinks[0].native()

@@ -38,7 +38,7 @@ class Query:
 
 @dataclass
 class Graph:
-    """All tables of a pipeline, built for one of its queries."""
+    """All tables of a pipeline."""
 
     tables: dict[str, Any] = field(default_factory=dict)
     bad: list[Any] = field(default_factory=list)
@@ -58,7 +58,7 @@ def build(spec: PipelineSpec, context: Context) -> Graph:
     _load_modules(spec)
     graph = Graph()
     for name, source in spec.sources.items():
-        with _blaming(f"source {name}"):
+        with blaming(f"source {name}"):
             kind = connectors.source(source.connector)
             options = validated(kind.Options, _resolved(source.options), ("sources", name))
             made = kind(name, options, context)
@@ -68,7 +68,7 @@ def build(spec: PipelineSpec, context: Context) -> Graph:
                 graph.bad.append(loaded.bad)
             _add(graph, spec, context, name, _watched(loaded.rows, source.watermark, f"source {name}"))
     for name, view in spec.views.items():
-        with _blaming(f"view {name}"):
+        with blaming(f"view {name}"):
             for made_name, rows in _view(name, view, graph, context).items():
                 watched = _watched(rows, view.watermark, f"view {name}") if made_name == name else rows
                 _add(graph, spec, context, made_name, watched)
@@ -78,7 +78,7 @@ def build(spec: PipelineSpec, context: Context) -> Graph:
 def make_sink(spec: PipelineSpec, name: str, context: Context) -> Sink:
     sink = spec.sinks[name]
     kind = connectors.sink(sink.connector)
-    with _blaming(f"sink {name}"):
+    with blaming(f"sink {name}"):
         return kind(name, validated(kind.Options, _resolved(sink.options), ("sinks", name)), context)
 
 
@@ -106,7 +106,7 @@ def _add(graph: Graph, spec: PipelineSpec, context: Context, name: str, rows: An
 def _expecting(graph: Graph, context: Context, name: str, rows: Any, expectation: Expectation) -> Any:
     from pyspark.sql import functions as F  # noqa: N812
 
-    with _blaming(f"expectation {expectation.label!r}"):
+    with blaming(f"expectation {expectation.label!r}"):
         # Not known is not met.
         holds = F.coalesce(F.expr(expectation.condition).cast("boolean"), F.lit(False))
         if expectation.action == "fail":
@@ -179,7 +179,7 @@ def _resolved(options: Mapping[str, Any]) -> Any:
         raise SpecError(str(error)) from None
 
 
-class _blaming:  # noqa: N801 - used like a function
+class blaming:  # noqa: N801 - used like a function
     """Whatever Spark says inside becomes one line that names the part of the pipeline."""
 
     def __init__(self, who: str) -> None:

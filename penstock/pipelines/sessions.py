@@ -13,7 +13,9 @@ def fresh_session(spark: Any) -> Any:
     if not _spark_finds_us():
         from pyspark_penstock import DefaultSource
 
-        fresh.dataSource.register(DefaultSource)
+        # Spark looks some of them up in the session of the query, and some in whichever is active.
+        for one in (spark, fresh):
+            one.dataSource.register(DefaultSource)
     return fresh
 
 

@@ -82,7 +82,6 @@ def run_given(
         context = Context(
             spark=fresh_session(spark),
             pipeline=spec.name,
-            query="test",
             properties={},
             state=storage(f"{folder}/state"),
             given={name: place for name, place in inputs.items() if place},

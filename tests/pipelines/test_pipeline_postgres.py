@@ -142,7 +142,7 @@ def test_upserts_and_a_batch_that_comes_again(
     assert sql(postgres, "SELECT id, amount FROM orders ORDER BY id") == [("a", 4.0), ("b", 2.0)]
     # The same batch of the same query does nothing; the next one does.
     options = PostgresSink.Options(dsn=postgres, table="orders", key=("id",))
-    sink = PostgresSink("again", options, Context(spark, "p", "q", {}, LocalStorage(str(tmp_path))))
+    sink = PostgresSink("again", options, Context(spark, "p", {}, LocalStorage(str(tmp_path))))
     rows = spark.createDataFrame([("c", 9.0, None)], "id STRING, amount DOUBLE, at TIMESTAMP")
     sink.write(rows, Batch("q", 5))
     sql(postgres, "DELETE FROM orders WHERE id = 'c'")
@@ -154,7 +154,7 @@ def test_upserts_and_a_batch_that_comes_again(
 
 def test_a_table_of_another_schema_is_refused(spark: Any, postgres: str, tmp_path: Path) -> None:
     sql(postgres, "CREATE TABLE strange (other text)")
-    context = Context(spark, "p", "q", {}, LocalStorage(str(tmp_path)))
+    context = Context(spark, "p", {}, LocalStorage(str(tmp_path)))
     sink = PostgresSink("out", PostgresSink.Options(dsn=postgres, table="strange"), context)
     rows = spark.createDataFrame([("c",)], "id STRING")
     with pytest.raises(SpecError, match="the table strange has no column 'id'"):

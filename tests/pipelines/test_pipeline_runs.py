@@ -82,7 +82,8 @@ def test_a_changed_pipeline_is_refused_and_a_deleted_topic_stops_it(
         Execution.prepare(from_data(changed), spark, place)
     from confluent_kafka.admin import AdminClient
 
-    AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0}).delete_topics([topic])[topic].result(30)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    admin.delete_topics([topic])[topic].result(30)
     with pytest.raises((SpecError, PipelineFailed), match=topic):
         once(spec, spark, place)
 

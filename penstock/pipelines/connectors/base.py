@@ -34,7 +34,6 @@ class Context:
 
     spark: Any
     pipeline: str
-    query: str  # which of the pipeline's queries is being built
     properties: Mapping[str, str]  # of the Kafka client, bootstrap.servers among them
     state: Storage  # what the pipeline keeps beside its checkpoints
     max_rows_per_trigger: int | None = None

@@ -101,7 +101,7 @@ class TopicSource(Source):
             **self._start(),
             "includeHeaders": "true",
             "failOnDataLoss": str(self.options.fail_on_data_loss).lower(),
-            "kafka.group.id": f"penstock.{self.context.pipeline}.{self.context.query}",
+            "kafka.group.id": f"penstock.{self.context.pipeline}",
         }
         limit = self.options.max_rows_per_trigger or self.context.max_rows_per_trigger
         if limit is not None:

@@ -43,6 +43,7 @@ class Driver:
         try:
             self._writer = events.EventWriter(self._place.properties, self._applied.name)
             self._tell(events.STATE, state="starting")
+            threading.Thread(target=self._keep_telling, daemon=True).start()
             self._run()
         except events.Fenced as error:
             return self._end(FENCED, str(error))
@@ -63,6 +64,7 @@ class Driver:
         spark = session(f"penstock {spec.name}", master=spec.settings.master, settings=settings)
         self._reset_if_asked(spec, spark)
         execution, prepared = Execution.prepare(spec, spark, self._place)
+        self._should_stop()
         execution.start(prepared)
         self._tell(events.STATE, state="running")
         try:
@@ -82,9 +84,19 @@ class Driver:
     def _should_stop(self) -> bool:
         if self._fenced is not None:
             raise events.Fenced(self._fenced)
-        if time.monotonic() - self._last_event_at > ALIVE_SECONDS:
-            self._tell(events.ALIVE)
         return self._stop.is_set()
+
+    def _keep_telling(self) -> None:
+        """Alive, also while Spark starts or a batch takes long; and the first to learn that another one took over."""
+        while self._fenced is None:
+            time.sleep(ALIVE_SECONDS / 3)
+            if time.monotonic() - self._last_event_at > ALIVE_SECONDS:
+                try:
+                    self._tell(events.ALIVE)
+                except events.Fenced as error:
+                    self._fenced = str(error)
+                except Exception as error:  # the brokers are away: the queries will notice too, and decide
+                    sys.stderr.write(f"no sign of life could be published: {error}\n")
 
     def _on_progress(self, query: str, progress: Mapping[str, Any]) -> None:
         now = time.monotonic()
