@@ -11,11 +11,17 @@ def fresh_session(spark: Any) -> Any:
     """Shares Spark itself with `spark`, but no views and no settings."""
     fresh = spark.newSession()
     if not _spark_finds_us():
+        from pyspark.errors import AnalysisException
+
         from pyspark_penstock import DefaultSource
 
         # Spark looks some of them up in the session of the query, and some in whichever is active.
         for one in (spark, fresh):
-            one.dataSource.register(DefaultSource)
+            try:
+                one.dataSource.register(DefaultSource)
+            except AnalysisException as error:  # its Python has another path than ours, and found the source there
+                if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                    raise
     return fresh
 
 
