@@ -25,20 +25,30 @@ def main() -> int:
             print("\n".join(outcome.trace))
         print(outcome.summary)
         return 1 if outcome.violation else 0
-    failed = []
+    failed: list[int] = []
     started = time.monotonic()
-    acknowledged = 0
+    acknowledged = excused = leaders = messages = 0
+
+    def figures(done: int) -> str:
+        return (
+            f"{done} seeds in {time.monotonic() - started:.1f} s, {messages} messages, {leaders} leaders,"
+            f" {acknowledged} records acknowledged, {excused} with excused loss, {len(failed)} failed: {failed}"
+        )
+
     for seed in range(options.first, options.first + options.seeds):
         outcome = run_seed(seed, options.seconds)
         acknowledged += outcome.acknowledged
+        excused += outcome.excused
+        leaders += outcome.leader_changes
+        messages += outcome.messages
         if outcome.violation:
             failed.append(seed)
             print(outcome.summary, flush=True)
             print(f"  replay: python -m penstock.testing.simulation --seed {seed}", flush=True)
-    print(
-        f"{options.seeds} seeds in {time.monotonic() - started:.1f} s, {acknowledged} records acknowledged,"
-        f" {len(failed)} failed: {failed}"
-    )
+        done = seed - options.first + 1
+        if done % 100 == 0 and done < options.seeds:
+            print(f"  so far {figures(done)}", flush=True)
+    print(figures(options.seeds))
     return 1 if failed else 0
 
 
