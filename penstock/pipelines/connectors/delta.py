@@ -57,9 +57,12 @@ class DeltaSink(Sink):
             done = table.transaction_version(application)
             if done is not None and done >= batch.number:
                 return
+        content = rows.toArrow()
+        if content.num_rows == 0 and not batch.is_backfill:
+            return  # nothing to remember either: it would be as empty the next time, or written then
         write_deltalake(
             self.options.path if table is None else table,
-            rows.toArrow(),
+            content,
             mode="overwrite" if batch.is_backfill else "append",
             partition_by=list(self.options.partition_by) or None,
             storage_options=self.options.storage or None if table is None else None,

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.pipelines.connectors.base import Batch
-from penstock.pipelines.storage import Storage
+from penstock.pipelines.storage import Storage, is_local
 
 _OWN: Final = "_penstock"
 _COMMITS: Final = f"{_OWN}/commits"
@@ -58,11 +58,21 @@ class TableFiles:
     def _publish(self, staged: str, prefix: str) -> list[str]:
         files = []
         for index, name in enumerate(self.folder.names(staged)):
-            if not name.startswith(("_", ".")):
+            if not name.startswith(("_", ".")) and self._has_rows(f"{staged}/{name}"):
                 files.append(f"{prefix}{index:05d}.{name.partition('.')[2]}")
                 self.folder.move(f"{staged}/{name}", files[-1])
         self.folder.delete(staged)
         return files
+
+    def _has_rows(self, name: str) -> bool:
+        """Many batches of a stream are empty, for which Spark writes a file all the same."""
+        if self.folder.size(name) == 0:
+            return False
+        if self._kind != "parquet" or not is_local(self.folder.root):
+            return True
+        from pyarrow import parquet
+
+        return bool(parquet.read_metadata(self.folder.at(name)).num_rows)
 
     def _forget_old_commits(self, query: str) -> None:
         own = [name for name in self.folder.names(_COMMITS) if name.startswith(f"{query}-")]
