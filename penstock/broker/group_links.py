@@ -10,7 +10,7 @@ from uuid import UUID
 from penstock.coordinator.group.context import TopicInfo
 from penstock.coordinator.group.journal import JOURNAL_TOPIC, Journal, RebalanceEntry
 from penstock.coordinator.group.service import TOPIC, GroupCoordinator
-from penstock.coordinator.loader import keyed_records
+from penstock.coordinator.loader import read_rows
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -177,9 +177,9 @@ class JournalWriter:
                 return
             for header in iterate_batches(fetched.records):
                 payload = read_payload(fetched.records, header)
-                for offset, record in keyed_records(payload, header.record_count, header.base_offset):
-                    if offset >= self._loaded_to and not header.is_control:
-                        self._journal.load(record.key, record.value)
+                for delta, key, value in read_rows(payload, 0, header.record_count)[0]:
+                    if header.base_offset + delta >= self._loaded_to and not header.is_control:
+                        self._journal.load(key, value)
                 self._loaded_to = max(self._loaded_to, header.next_offset)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from penstock.coordinator.shard_log import NO_PRODUCER, Producer, Record, ShardLog
+from penstock.coordinator.shard_log import NO_PRODUCER, Producer, ShardLog
 from penstock.protocol.batch import (
     CONTROL_COMMIT,
     BatchHeader,
@@ -22,12 +21,13 @@ from penstock.protocol.records import InvalidRecords, decode_varint
 if TYPE_CHECKING:
     from penstock.coordinator.shards import StateMachine
 
-__all__ = ["keyed_records", "load_partition"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["Row", "load_partition", "read_rows"]
 
 LOOP_SHARE_SECONDS = 0.01
-RECORDS_BETWEEN_LOOKS = 256
+ROWS_BETWEEN_LOOKS = 512
+
+Row = tuple[int, bytes, bytes | None]
+"""(offset delta, key, value) of one record."""
 
 
 async def load_partition(
@@ -47,62 +47,77 @@ async def load_partition(
         if not data:
             break  # compaction took the records of the last offsets
         next_offset = offset
+        share_ends = time.perf_counter() + LOOP_SHARE_SECONDS
         for header in iterate_batches(data):
             if header.next_offset <= offset:
                 continue
             next_offset = header.next_offset
-            loaded += await _replay_batch(machine, data, header)
+            for count in _replay_batch(machine, data, header):
+                loaded += count
+                if time.perf_counter() > share_ends:
+                    await asyncio.sleep(0)
+                    share_ends = time.perf_counter() + LOOP_SHARE_SECONDS
         if next_offset == offset:
             raise InvalidBatch(f"partition {partition} gives no whole batch at offset {offset}")
         offset = next_offset
-        await asyncio.sleep(0)
     return loaded
 
 
-async def _replay_batch(machine: StateMachine, data: bytes, header: BatchHeader) -> int:
+def _replay_batch(machine: StateMachine, data: bytes, header: BatchHeader) -> Iterator[int]:
+    """Replays as it is asked on, a few records at a time; gives how many."""
     producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else NO_PRODUCER
     if header.is_control:
         marker = read_marker(data, header)
         if marker is not None:
             machine.replay_marker(producer, marker.control_type == CONTROL_COMMIT, header.base_offset)
-        return 0
+        yield 0
+        return
     payload = read_payload(data, header)
-    replay = machine.replay
-    now = time.perf_counter
-    share_ends = now() + LOOP_SHARE_SECONDS
-    loaded = 0
-    for offset, record in keyed_records(payload, header.record_count, header.base_offset):
-        replay(record, offset, producer)
-        loaded += 1
-        if loaded % RECORDS_BETWEEN_LOOKS == 0 and now() > share_ends:
-            await asyncio.sleep(0)
-            share_ends = now() + LOOP_SHARE_SECONDS
-    return loaded
+    position, left = 0, header.record_count
+    while left > 0:
+        count = min(left, ROWS_BETWEEN_LOOKS)
+        rows, position = read_rows(payload, position, count)
+        machine.replay_rows(rows, header.base_offset, producer)
+        left -= count
+        yield len(rows)
 
 
-def keyed_records(payload: bytes, count: int, base_offset: int) -> Iterator[tuple[int, Record]]:
-    """The records of a plain payload that have a key: what compacted topics hold. Headers and times are skipped.
+def read_rows(payload: bytes, position: int, count: int) -> tuple[list[Row], int]:
+    """The next `count` records of a plain payload, and where they end. Headers and times are skipped; a record without
+    a key is left out: no coordinator wrote it.
 
-    Numbers of one and two bytes are taken inline: they are nearly all there are, and a million calls are seconds.
+    Numbers of one byte, and most of two, are taken inline: they are nearly all there are, and a million calls are
+    seconds.
     """
-    position = 0
-    new_record = tuple.__new__  # a third of the cost of calling the named tuple's class
+    rows: list[Row] = []
+    add = rows.append
     try:
         for _ in range(count):
             length = payload[position]
             position += 1
             if length > 0x7F:
-                length, position = decode_varint(payload, position - 1)
+                second = payload[position]
+                if second > 0x7F:
+                    length, position = decode_varint(payload, position - 1)
+                else:
+                    length = ((length & 0x7F) | second << 7) >> 1
+                    position += 1
             else:
                 length >>= 1
             end = position + length
-            position += 2  # attributes, and the first byte of the time delta
-            if payload[position - 1] > 0x7F:
-                _, position = decode_varint(payload, position - 1)
+            if payload[position + 1] > 0x7F:  # behind the attributes: the time delta
+                position = decode_varint(payload, position + 1)[1]
+            else:
+                position += 2
             delta = payload[position]
             position += 1
             if delta > 0x7F:
-                delta, position = decode_varint(payload, position - 1)
+                second = payload[position]
+                if second > 0x7F:
+                    delta, position = decode_varint(payload, position - 1)
+                else:
+                    delta = ((delta & 0x7F) | second << 7) >> 1
+                    position += 1
             else:
                 delta >>= 1
             key_length = payload[position]
@@ -110,25 +125,28 @@ def keyed_records(payload: bytes, count: int, base_offset: int) -> Iterator[tupl
             if key_length > 0x7F:
                 key_length, position = decode_varint(payload, position - 1)
             elif key_length & 1:
-                position = end  # no key: nothing that a coordinator wrote
+                position = end
                 continue
             else:
                 key_length >>= 1
             key_end = position + key_length
-            key = payload[position:key_end]
             value_length = payload[key_end]
-            position = key_end + 1
+            value_start = key_end + 1
             if value_length > 0x7F:
-                value_length, position = decode_varint(payload, key_end)
+                value_length, value_start = decode_varint(payload, key_end)
             elif value_length & 1:
-                yield base_offset + delta, new_record(Record, (key, None))
+                add((delta, payload[position:key_end], None))
                 position = end
                 continue
             else:
                 value_length >>= 1
-            if position + value_length > end or end > len(payload):
+            value_end = value_start + value_length
+            if value_end > end:
                 raise InvalidRecords("a value reaches beyond its record")
-            yield base_offset + delta, new_record(Record, (key, payload[position : position + value_length]))
+            add((delta, payload[position:key_end], payload[value_start:value_end]))
             position = end
     except IndexError:
         raise InvalidRecords("a record is cut") from None
+    if position > len(payload):
+        raise InvalidRecords("a record is cut")
+    return rows, position

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
+from penstock.coordinator.loader import Row
 from penstock.coordinator.shard_log import Marker, Producer, Record
 from penstock.coordinator.timers import TimerQueue
 from penstock.protocol.errors import ErrorCode
@@ -47,6 +48,9 @@ class StateMachine(Protocol):
 
     def replay(self, record: Record, offset: int, producer: Producer) -> None:
         """Apply a record; `producer` is NO_PRODUCER unless the record belongs to a transaction."""
+
+    def replay_rows(self, rows: list[Row], base_offset: int, producer: Producer) -> None:
+        """Apply many records at once: loading."""
 
     def replay_marker(self, producer: Producer, commit: bool, offset: int) -> None:
         """A transaction of this producer ended in this partition."""

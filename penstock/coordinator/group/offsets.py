@@ -86,6 +86,11 @@ class Offsets:
                 if slot in slots:
                     slots[slot] = None
 
+    def plain_table(self, group_id: str) -> dict[bytes, bytes] | None:
+        """Where plain commits of the group go, if no transaction has to hear of them."""
+        offsets = self.groups.get(group_id)
+        return None if offsets is None or offsets.pending else offsets.committed
+
     def replay_marker(self, producer_id: int, commit: bool) -> None:
         for group_id in self._open_transactions.pop(producer_id, ()):
             offsets = self.groups[group_id]

@@ -26,8 +26,9 @@ from penstock.coordinator.group.expiry import expiry_round
 from penstock.coordinator.group.journal import Cause
 from penstock.coordinator.group.offsets import Offsets
 from penstock.coordinator.group.records import RecordType
+from penstock.coordinator.loader import Row
 from penstock.coordinator.runtime import EXCLUSIVE, Write
-from penstock.coordinator.shard_log import Producer, Record
+from penstock.coordinator.shard_log import NO_PRODUCER, Producer, Record
 from penstock.protocol.errors import ErrorCode
 
 __all__ = ["Group", "GroupShard"]
@@ -74,6 +75,21 @@ class GroupShard:
             group_id, second = records.decode_group_key(key, kind)
             self._replay_consumer(kind, group_id, second, value)
         # Other types belong to kinds of groups that are not ours (share, streams).
+
+    def replay_rows(self, rows: list[Row], base_offset: int, producer: Producer) -> None:
+        """Offsets of one group come in a row: while nothing else does, they go straight into its table."""
+        prefix, prefix_bytes = b"", 0
+        committed: dict[bytes, bytes] | None = None
+        for delta, key, value in rows:
+            if committed is not None and value is not None and key[:prefix_bytes] == prefix:
+                committed[key[prefix_bytes:]] = value
+                continue
+            self.replay(Record(key, value), base_offset + delta, producer)
+            committed = None
+            if producer is NO_PRODUCER and key[0] == 0 and key[1] <= _OFFSET_COMMIT:
+                prefix_bytes = 4 + (key[2] << 8 | key[3])
+                prefix = key[:prefix_bytes]
+                committed = self.offsets.plain_table(prefix[4:].decode())
 
     def replay_marker(self, producer: Producer, commit: bool, offset: int) -> None:
         self.offsets.replay_marker(producer.producer_id, commit)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+from penstock.coordinator.loader import Row
 from penstock.coordinator.runtime import Write
 from penstock.coordinator.shard_log import Producer, Record
 from penstock.coordinator.timers import Timers
@@ -66,6 +67,10 @@ class TransactionShard:
             self.transactions.pop(transactional_id, None)
             return
         self.transactions[transactional_id] = transaction
+
+    def replay_rows(self, rows: list[Row], base_offset: int, producer: Producer) -> None:
+        for delta, key, value in rows:
+            self.replay(Record(key, value), base_offset + delta, producer)
 
     def replay_marker(self, producer: Producer, commit: bool, offset: int) -> None:
         """The transaction log itself is never part of a transaction."""
