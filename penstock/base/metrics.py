@@ -57,6 +57,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("connections_opened", COUNTER, ("listener",), "Connections that were accepted."),
     Metric("connections_refused", COUNTER, ("reason",), "Connections that were refused or cut off, and why."),
     Metric("event_loop_lag_seconds", HISTOGRAM, (), "How late timers run: what everything else waits for."),
+    Metric("event_loop_lag_max_seconds", GAUGE, (), "The longest that the event loop stood still since the start."),
     Metric("sendfile_bytes", COUNTER, (), "Bytes that went from file to socket without passing through the process."),
     Metric("produced_bytes", COUNTER, (), "Bytes of record batches appended for clients."),
     Metric("produced_batches", COUNTER, (), "Record batches appended for clients."),

@@ -67,6 +67,6 @@ class Background:
         self._probe_at = now + LAG_PROBE_SECONDS
         stats = self._broker.stats
         stats.loop_lag.observe(lag)
-        stats.loop_lag_max_seconds = max(lag, stats.loop_lag_max_seconds)
+        stats.loop_lag_max.value = max(lag, stats.loop_lag_max.value)
         if lag > LAG_WORTH_A_WARNING_SECONDS:
             logger.warning("the event loop stood still for %d ms", round(lag * 1000))

@@ -50,7 +50,7 @@ class BrokerStats:
         self.fetched_bytes = metrics.cell("fetched_bytes", "consumer")
         self.replicated_bytes = metrics.cell("fetched_bytes", "follower")
         self.loop_lag = metrics.histogram("event_loop_lag_seconds")
-        self.loop_lag_max_seconds = 0.0
+        self.loop_lag_max = metrics.cell("event_loop_lag_max_seconds")
 
     def api(self, key: int, name: str) -> ApiStats:
         found = self.apis.get(key)

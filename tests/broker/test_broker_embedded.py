@@ -118,6 +118,7 @@ def test_metrics_health_and_readiness_are_served_over_http() -> None:
         assert values['penstock_partitions{role="leader"}'] >= 1
         assert values["penstock_controller_active"] == 1
         assert values["penstock_event_loop_lag_seconds_count"] >= 0
+        assert values["penstock_event_loop_lag_max_seconds"] >= 0
         with pytest.raises(urllib.error.HTTPError):
             get("/nothing")
 
