@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from penstock.log.files import PARTITION_METADATA, write_durably
+from penstock.log.files import PARTITION_METADATA, read_small, write_durably
 
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
@@ -24,13 +24,16 @@ class InvalidCheckpoint(Exception):
     """The file is not what its format says."""
 
 
+def _decoded(path: Path | str, content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidCheckpoint(f"{path}: no text") from error
+
+
 def read_lines(path: Path) -> list[list[str]]:
     """Split entries; none for a missing or empty file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return []
-    lines = text.splitlines()
+    lines = _decoded(path, read_small(str(path)) or b"").splitlines()
     if not lines:
         return []
     try:
@@ -89,16 +92,17 @@ def decode_uuid(text: str) -> uuid.UUID:
 
 def read_topic_id(directory: Path) -> uuid.UUID | None:
     """The topic id of a replica's folder; None if it was never written."""
-    try:
-        text = (directory / PARTITION_METADATA).read_text(encoding="utf-8")
-    except FileNotFoundError:
+    path = f"{directory}/{PARTITION_METADATA}"
+    content = read_small(path)
+    if content is None:
         return None
+    text = _decoded(path, content)
     fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
     if fields.get("version") != "0" or "topic_id" not in fields:
-        raise InvalidCheckpoint(f"{directory / PARTITION_METADATA}: malformed")
+        raise InvalidCheckpoint(f"{path}: malformed")
     topic_id = decode_uuid(fields["topic_id"])
     if topic_id.int == 0:
-        raise InvalidCheckpoint(f"{directory / PARTITION_METADATA}: zero topic id")
+        raise InvalidCheckpoint(f"{path}: zero topic id")
     return topic_id
 
 

@@ -8,7 +8,6 @@ is kept: a lookup opens, reads a few bytes and closes.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from struct import Struct
 from typing import Final
 
@@ -19,19 +18,20 @@ _FLUSH_BYTES: Final = 4096
 class IndexFile:
     """Entries [0, count): the first `in_file` lie in the file, the rest in `pending`."""
 
-    __slots__ = ("_in_file", "entry", "path", "pending")
+    __slots__ = ("_in_file", "_seen", "entry", "path", "pending")
 
-    def __init__(self, path: Path, entry: Struct) -> None:
-        self.path = path
+    def __init__(self, path: str | os.PathLike[str], entry: Struct) -> None:
+        self.path = os.fspath(path)
         self.entry = entry
         self.pending = bytearray()
         self._in_file = -1  # not looked at yet
+        self._seen: tuple[int, tuple[int, int]] = (-1, (0, 0))  # the entry read last: a start asks thrice for the end
 
     @property
     def in_file(self) -> int:
         if self._in_file < 0:
             try:
-                self._in_file = self.path.stat().st_size // self.entry.size
+                self._in_file = os.stat(self.path).st_size // self.entry.size  # noqa: PTH116
             except FileNotFoundError:
                 self._in_file = 0
         return self._in_file
@@ -42,9 +42,11 @@ class IndexFile:
     def is_sane(self) -> bool:
         """Whether the file holds whole entries only."""
         try:
-            return self.path.stat().st_size % self.entry.size == 0
+            count, rest = divmod(os.stat(self.path).st_size, self.entry.size)  # noqa: PTH116
         except FileNotFoundError:
             return False
+        self._in_file = count
+        return rest == 0
 
     def get(self, index: int) -> tuple[int, int]:
         """Entry by number; negative counts from the end. IndexError if there is none."""
@@ -56,8 +58,11 @@ class IndexFile:
         in_file = self.in_file
         if index >= in_file:
             first, second = self.entry.unpack_from(self.pending, (index - in_file) * self.entry.size)
+        elif index == self._seen[0]:
+            return self._seen[1]
         else:
             first, second = self.entry.unpack(self._read(index, 1))
+            self._seen = (index, (first, second))
         return first, second
 
     def search(self, column: int, target: int) -> tuple[int, int] | None:
@@ -142,6 +147,7 @@ class IndexFile:
         os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
         self.pending.clear()
         self._in_file = 0
+        self._seen = (-1, (0, 0))
 
     def keep(self, count: int) -> None:
         """Forget all entries behind the first `count`."""
@@ -150,5 +156,6 @@ class IndexFile:
             del self.pending[(count - in_file) * self.entry.size :]
             return
         self.pending.clear()
+        self._seen = (-1, (0, 0))
         os.truncate(self.path, count * self.entry.size)
         self._in_file = count

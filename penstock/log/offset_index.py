@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from struct import Struct
 from typing import Final
 
@@ -16,7 +16,7 @@ class OffsetIndex:
 
     __slots__ = ("base_offset", "file")
 
-    def __init__(self, path: Path, base_offset: int) -> None:
+    def __init__(self, path: str | os.PathLike[str], base_offset: int) -> None:
         self.file = IndexFile(path, ENTRY)
         self.base_offset = base_offset
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from penstock.log import producer_snapshot
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
 RECALLED_OFFSETS: Final = 5000
 
 
-def rebuild(log: Log, upper_offset: int) -> None:
+def rebuild(log: Log, upper_offset: int, names: Iterable[str] | None = None) -> None:
     """State of everything below `upper_offset`. Reads headers only, except of control batches."""
     state = log.producers_state
     state.clear()
     start = log.log_start_offset
-    loaded = producer_snapshot.load_newest(log.directory, start, upper_offset)
+    loaded = producer_snapshot.load_newest(log.directory, start, upper_offset, names)
     if loaded is not None:
         start, entries = loaded
         state.load(entries)

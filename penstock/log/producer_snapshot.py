@@ -8,7 +8,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
-from penstock.log.files import SNAPSHOT_SUFFIX, file_name, fsync_directory, offset_of, write_file
+from penstock.log.files import SNAPSHOT_SUFFIX, file_name, fsync_directory, offset_of, read_small, write_file
 from penstock.log.producer_state import NO_OFFSET, NO_SEQUENCE, KeptBatch, ProducerEntry
 from penstock.protocol.crc import crc32c
 
@@ -89,25 +89,30 @@ def write_snapshot(directory: Path, offset: int, entries: Iterable[ProducerEntry
         fsync_directory(directory)
 
 
-def snapshot_offsets(directory: Path) -> list[int]:
-    """Offsets of all snapshots, rising."""
+def snapshot_offsets(directory: Path, names: Iterable[str] | None = None) -> list[int]:
+    """Offsets of all snapshots, rising; `names` if the folder was just listed."""
     offsets = []
-    for entry in os.scandir(directory):
-        if entry.name.endswith(SNAPSHOT_SUFFIX):
-            offset = offset_of(entry.name)
+    for name in os.listdir(directory) if names is None else names:  # noqa: PTH208
+        if name.endswith(SNAPSHOT_SUFFIX):
+            offset = offset_of(name)
             if offset is not None:
                 offsets.append(offset)
     return sorted(offsets)
 
 
-def load_newest(directory: Path, log_start_offset: int, upper_offset: int) -> tuple[int, list[ProducerEntry]] | None:
+def load_newest(
+    directory: Path, log_start_offset: int, upper_offset: int, names: Iterable[str] | None = None
+) -> tuple[int, list[ProducerEntry]] | None:
     """(offset, entries) of the newest sound snapshot at or below `upper_offset`; broken ones are deleted."""
-    for offset in reversed(snapshot_offsets(directory)):
+    for offset in reversed(snapshot_offsets(directory, names)):
         if offset > upper_offset or offset < log_start_offset:
             continue
-        path = snapshot_path(directory, offset)
+        path = f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+        content = read_small(path)
+        if content is None:  # dropped as a stray since the folder was listed
+            continue
         try:
-            return offset, decode_snapshot(path.read_bytes())
+            return offset, decode_snapshot(content)
         except InvalidSnapshot:
-            path.unlink(missing_ok=True)
+            Path(path).unlink(missing_ok=True)
     return None

@@ -22,6 +22,7 @@ from penstock.log.files import (
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
+    file_name,
     fsync_directory,
     fsync_path,
     offset_of,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from penstock.log.log import Log
 
 _READ_BYTES: Final = 1024 * 1024
+_UNFINISHED: Final = (DELETED_SUFFIX, ".tmp", CLEANED_SUFFIX, SWAP_SUFFIX)
+_INDEXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
 def load(log: Log, *, clean: bool, recovery_point: int, log_start_offset: int, high_watermark: int) -> None:
@@ -66,7 +69,7 @@ def load(log: Log, *, clean: bool, recovery_point: int, log_start_offset: int, h
         start = segments[-1].base_offset if clean else recovery_point
         end_offset = _recover(log, start if damaged is None else min(start, damaged))
     else:
-        end_offset = _clean_end(log, segments[-1])
+        end_offset = _clean_end(log, segments[-1], names)
     if end_offset < log_start_offset:
         # The data that the checkpoint speaks of is gone: what is left lies before the start and must not come back.
         maintenance.truncate_fully_and_start_at(log, log_start_offset)
@@ -77,17 +80,19 @@ def load(log: Log, *, clean: bool, recovery_point: int, log_start_offset: int, h
     log.epochs.truncate_from_end(end_offset)
     log.epochs.truncate_from_start(log.log_start_offset)
     if not recovered:
-        _drop_stray_snapshots(log, end_offset)
+        _drop_stray_snapshots(log, end_offset, names)
         # No snapshot at all after a clean stop: a broker that kept no producer state, so there is none to read.
         if any(name.endswith(SNAPSHOT_SUFFIX) for name in names):
-            producer_replay.rebuild(log, end_offset)
+            producer_replay.rebuild(log, end_offset, names)
     log.active.activate()
     log.set_high_watermark(min(high_watermark, end_offset))
 
 
 def finish_swap(directory: Path) -> set[str]:
     """Undo or finish what a crash interrupted in a compaction swap or a deletion; the names that remain."""
-    names = {entry.name for entry in os.scandir(directory)}
+    names = set(os.listdir(directory))  # noqa: PTH208 - text, not paths: a start lists thousands of folders
+    if not any(name.endswith(_UNFINISHED) for name in names) and _every_index_has_its_log(names):
+        return names
     changed = False
 
     def drop(name: str) -> None:
@@ -127,12 +132,15 @@ def finish_swap(directory: Path) -> set[str]:
             names.add(final)
             changed = True
     for name in sorted(names):
-        is_index = name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX))
-        if is_index and name.partition(".")[0] + LOG_SUFFIX not in names:
+        if name.endswith(_INDEXES) and name.partition(".")[0] + LOG_SUFFIX not in names:
             drop(name)
     if changed:
         fsync_directory(directory)
     return names
+
+
+def _every_index_has_its_log(names: set[str]) -> bool:
+    return all(name.partition(".")[0] + LOG_SUFFIX in names for name in names if name.endswith(_INDEXES))
 
 
 def _offset(name: str) -> int:
@@ -160,7 +168,7 @@ def _open_segments(log: Log, names: set[str]) -> list[Segment]:
     for name in sorted(names):
         if name.endswith(LOG_SUFFIX) and offset_of(name) is not None:
             base_offset = _offset(name)
-            size = (log.directory / name).stat().st_size
+            size = os.stat(f"{log.directory}/{name}").st_size  # noqa: PTH116
             has_txn_index = name.removesuffix(LOG_SUFFIX) + TXN_INDEX_SUFFIX in names
             segments.append(Segment(log.directory, base_offset, size, has_txn_index, created_ms))
     return segments
@@ -169,7 +177,7 @@ def _open_segments(log: Log, names: set[str]) -> list[Segment]:
 def _first_damaged(segments: list[Segment], names: set[str]) -> int | None:
     """Base offset of the first segment whose indexes are missing or cannot be right."""
     for segment in segments:
-        stem = Path(segment.path).name.removesuffix(LOG_SUFFIX)
+        stem = file_name(segment.base_offset, "")
         if stem + INDEX_SUFFIX not in names or stem + TIME_INDEX_SUFFIX not in names:
             return segment.base_offset
         if segment.txn_index.exists:
@@ -183,17 +191,17 @@ def _first_damaged(segments: list[Segment], names: set[str]) -> int | None:
     return None
 
 
-def _clean_end(log: Log, last: Segment) -> int:
+def _clean_end(log: Log, last: Segment, names: set[str]) -> int:
     """The log end after a clean stop: the newest snapshot names it, else a short scan from the last index entry."""
-    newest = producer_snapshot.snapshot_offsets(log.directory)
+    newest = producer_snapshot.snapshot_offsets(log.directory, names)
     if newest and newest[-1] > last.base_offset:
         return newest[-1]
     return last.next_offset()
 
 
-def _drop_stray_snapshots(log: Log, end_offset: int) -> None:
+def _drop_stray_snapshots(log: Log, end_offset: int, names: set[str]) -> None:
     bases = set(log.segment_bases)
-    offsets = producer_snapshot.snapshot_offsets(log.directory)
+    offsets = producer_snapshot.snapshot_offsets(log.directory, names)
     newest = offsets[-1] if offsets else -1
     for offset in offsets:
         stray = offset not in bases and not (offset == newest and offset > log.active.base_offset)

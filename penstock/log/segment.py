@@ -63,13 +63,14 @@ class Segment:
     def __init__(self, directory: Path, base_offset: int, size: int, has_txn_index: bool, created_ms: int) -> None:
         self.directory = directory
         self.base_offset = base_offset
-        self.path = str(directory / file_name(base_offset, LOG_SUFFIX))
+        stem = f"{directory}/{file_name(base_offset, '')}"  # text: a start makes thousands of these
+        self.path = stem + LOG_SUFFIX
         self.size = size
         self.end_position = size
         self.created_ms = created_ms
-        self.offset_index = OffsetIndex(directory / file_name(base_offset, INDEX_SUFFIX), base_offset)
-        self.time_index = TimeIndex(directory / file_name(base_offset, TIME_INDEX_SUFFIX), base_offset)
-        self.txn_index = TxnIndex(directory / file_name(base_offset, TXN_INDEX_SUFFIX), has_txn_index)
+        self.offset_index = OffsetIndex(stem + INDEX_SUFFIX, base_offset)
+        self.time_index = TimeIndex(stem + TIME_INDEX_SUFFIX, base_offset)
+        self.txn_index = TxnIndex(stem + TXN_INDEX_SUFFIX, has_txn_index)
         self.bytes_since_index = 0
         self.jitter_ms = 0
         self.max_timestamp = UNKNOWN_ROLL_TIME

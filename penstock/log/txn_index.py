@@ -29,15 +29,15 @@ class TxnIndex:
 
     __slots__ = ("_entries", "exists", "path")
 
-    def __init__(self, path: Path, exists: bool | None = None) -> None:
+    def __init__(self, path: str | Path, exists: bool | None = None) -> None:
         self.path = path
-        self.exists = path.exists() if exists is None else exists
+        self.exists = Path(path).exists() if exists is None else exists
         self._entries: list[AbortedEntry] | None = None if self.exists else []
 
     def entries(self) -> list[AbortedEntry]:
         """All entries; InvalidTxnIndex when the file is broken."""
         if self._entries is None:
-            self._entries = read_txn_index(self.path)
+            self._entries = read_txn_index(Path(self.path))
         return self._entries
 
     def append(self, entry: AbortedEntry) -> None:
@@ -65,7 +65,7 @@ class TxnIndex:
 
     def reset(self) -> None:
         """Forget everything and the file."""
-        self.path.unlink(missing_ok=True)
+        Path(self.path).unlink(missing_ok=True)
         self.exists = False
         self._entries = []
 
