@@ -99,13 +99,22 @@ class Execution:
     def _prepare(self) -> list[Prepared]:
         """One graph for all queries: each time Spark meets a Python source it starts processes to ask for its plan."""
         self._planned = context = self._context()
-        graph = plan.build(self.spec, context)
+        graph = self._build(context)
         prepared = [self._prepare_query(query, graph, context) for query in plan.queries(self.spec)]
         bad = plan.dead_letter_rows(graph)
         if bad is not None:
             query = Query(DEAD_LETTERS, DEAD_LETTERS, (DEAD_LETTERS,), "append")
             prepared.append(Prepared(query, bad, [], self._open(query, bad, graph)))
         return prepared
+
+    def _build(self, context: Context) -> plan.Graph:
+        while True:
+            try:
+                return plan.build(self.spec, context)
+            except SpecError as error:
+                if _SLOW_WORKER not in str(error) or self._slow_starts >= MAX_SLOW_STARTS:
+                    raise
+                self._slow_starts += 1
 
     def _prepare_query(self, query: Query, graph: plan.Graph, context: Context) -> Prepared:
         rows = graph.tables[query.view]
