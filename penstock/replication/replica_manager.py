@@ -235,15 +235,18 @@ class ReplicaManager:
             elif kind == "broker":
                 own = {**image.config("broker", ""), **image.config("broker", str(self.node_id))}
                 self.replication.broker_config_changed(own)
+        led: list[str] = []
         for name, change in delta.topics_changed.items():
             for index, assignment in change.partitions.items():
                 if self.node_id in assignment.replicas:
-                    self._take_role(name, index, change.topic_id, assignment)
+                    self._take_role(name, index, change.topic_id, assignment, led)
                 else:
                     self.offline.pop((name, index), None)
                     hosted = self.partitions.get((name, index))
                     if hosted is not None:
                         self._drop(hosted)
+        if led:  # one line for all: thousands come at a start
+            logger.info("leading %s", ", ".join(led))
         if delta.brokers_changed or delta.brokers_removed:
             self._brokers_changed(delta)
 
@@ -261,7 +264,9 @@ class ReplicaManager:
         for name in self._by_topic:
             self._update_topic_config(name)
 
-    def _take_role(self, name: str, index: int, topic_id: UUID, assignment: PartitionRegistration) -> None:
+    def _take_role(
+        self, name: str, index: int, topic_id: UUID, assignment: PartitionRegistration, led: list[str]
+    ) -> None:
         partition = self.partitions.get((name, index))
         if partition is not None and partition.topic_id != topic_id:
             self._drop(partition)
@@ -274,7 +279,7 @@ class ReplicaManager:
         if assignment.leader == self.node_id:
             if partition.become_leader(assignment):
                 self.replication.unfollow(partition)
-                logger.info("leading %r from offset %d", partition, partition.leader_epoch_start_offset)
+                led.append(f"{partition!r} from offset {partition.leader_epoch_start_offset}")
                 if partition.observer is not None:
                     partition.observer.on_leader(name, index, partition.leader_epoch)
         elif partition.become_follower(assignment):

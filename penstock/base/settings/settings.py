@@ -20,6 +20,7 @@ from penstock.base.settings.table import BROKER_SETTINGS, EMBEDDED_DEFAULTS
 __all__ = ["Settings"]
 
 LISTENER_PREFIX = "listener.name."
+LOG_CONFIGS_KEPT = 1000
 
 
 class Settings:
@@ -32,6 +33,7 @@ class Settings:
         self._dynamic_default: dict[str, str] = {}
         self.embedded = not self.static.get("zookeeper.connect", "").strip()
         self._values: dict[str, Any] = {}
+        self._log_configs: dict[frozenset[tuple[str, str]], LogConfig] = {}
         problems = self._evaluate()
         if problems:
             raise SettingsError(problems)
@@ -90,7 +92,15 @@ class Settings:
 
     def log_config(self, topic_overrides: Mapping[str, str] | None = None) -> LogConfig:
         """A topic's settings: its own where it has any, this broker's else."""
-        return build_log_config(self._values, self._is_set, topic_overrides or {})
+        overrides = topic_overrides or {}
+        key = frozenset(overrides.items())  # thousands of partitions have the same few
+        config = self._log_configs.get(key)
+        if config is None:
+            config = build_log_config(self._values, self._is_set, overrides)
+            if len(self._log_configs) >= LOG_CONFIGS_KEPT:
+                self._log_configs.clear()
+            self._log_configs[key] = config
+        return config
 
     def _is_set(self, name: str) -> bool:
         return self._values.get(name) is not None and self.explicit(name)
@@ -139,6 +149,7 @@ class Settings:
         before = dict(self._values)
         self._dynamic_default = self._usable(cluster_default, (Scope.CLUSTER_WIDE,))
         self._dynamic = self._usable(own, (Scope.CLUSTER_WIDE, Scope.PER_BROKER))
+        self._log_configs.clear()
         for problem in self._evaluate():  # then everything stays as it was
             _warn(f"dynamic settings contradict each other and are not used: {problem}")
         return {name for name, value in self._values.items() if before.get(name) != value}
