@@ -130,6 +130,25 @@ def prepare_environment(*, local: bool, log_level: str = "error") -> None:
         if "SPARK_HOME" not in os.environ:
             os.environ["SPARK_HOME"] = str(_lean_home())
     os.environ.setdefault("SPARK_CONF_DIR", str(_quiet_conf_folder(log_level)))
+    _show_data_source()
+
+
+def _show_data_source() -> None:
+    """Spark lists the folders on its Python's path for data sources; an editable install of ours is in none of them."""
+    import pkgutil
+
+    import pyspark_penstock
+
+    if not any(module.name == "pyspark_penstock" for module in pkgutil.iter_modules(_without_current(sys.path))):
+        folder = str(Path(pyspark_penstock.__file__).parent.parent)
+        paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+        if folder not in paths:
+            os.environ["PYTHONPATH"] = os.pathsep.join([*paths, folder])
+
+
+def _without_current(paths: list[str]) -> list[str]:
+    """Spark's workers do not run where we do."""
+    return [path for path in paths if path and Path(path) != Path.cwd()]
 
 
 def _lean_home() -> Path:
