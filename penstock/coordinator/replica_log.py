@@ -14,6 +14,7 @@ from typing import Any
 from penstock.coordinator.shard_log import Appended, Marker, Producer, Record
 from penstock.log.producer_state import VerificationGuard
 from penstock.log.results import AppendResult, OffsetOutOfRange, Origin
+from penstock.log.validation import Inspection
 from penstock.protocol.batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -28,6 +29,8 @@ from penstock.replication.partition import Partition
 from penstock.replication.replica_manager import ReplicaManager
 
 __all__ = ["ReplicaShardLog", "encode_batch"]
+
+_NOT_COMPRESSED = ("producer", "uncompressed")
 
 
 def encode_batch(records: list[Record], now_ms: int, producer: Producer | None) -> bytes:
@@ -66,16 +69,26 @@ class ReplicaShardLog:
     def append(
         self, partition: int, records: list[Record], now_ms: int, producer: Producer | None, leader_epoch: int
     ) -> Appended:
+        batch = encode_batch(records, now_ms, producer)
         result = self._replicas.append(
             self.topic,
             partition,
-            encode_batch(records, now_ms, producer),
+            batch,
             -1,
             origin=Origin.COORDINATOR,
+            inspection=self._inspected(partition, batch),
             guard=None if producer is None else self._guard(partition, producer),
             leader_epoch=leader_epoch,
         )
         return self._written(partition, result)
+
+    def _inspected(self, partition: int, batch: bytes) -> Inspection | None:
+        """We have just built it: unless the log wants it compressed, there is nothing to look for in it."""
+        replica = self._replicas.find(self.topic, partition)
+        if replica is None:
+            return None
+        log: Any = replica.log
+        return Inspection(ErrorCode.NONE, batch) if log.config.compression_type in _NOT_COMPRESSED else None
 
     def _guard(self, partition: int, producer: Producer) -> VerificationGuard | None:
         """That of the verification that TxnOffsetCommit went through, unless a marker has ended it meanwhile."""

@@ -317,10 +317,12 @@ class CoordinatorRuntime(Generic[M]):
                 offset += len(write.records)
 
     def _park(self, shard: Shard[M], last_offset: int, write: Write, done: Done) -> None:
-        if not shard.parked:
-            shard.timers.schedule(_EXPIRY, self._monotonic_ms() + self._write_timeout_ms, None, self._expire(shard))
-            self._arm()
-        shard.parked.append(Parked(last_offset, self._monotonic_ms() + self._write_timeout_ms, write, done))
+        deadline_ms = self._monotonic_ms() + self._write_timeout_ms
+        if not shard.expires:
+            shard.expires = True
+            shard.timers.schedule(_EXPIRY, deadline_ms, None, self._expire(shard))
+            self._arm_for(deadline_ms)
+        shard.parked.append(Parked(last_offset, deadline_ms, write, done))
 
     def advance(self, partition: int) -> None:
         """The high watermark moved: answer whom it passed."""
@@ -333,8 +335,6 @@ class CoordinatorRuntime(Generic[M]):
             if parked.write.on_committed is not None:
                 parked.write.on_committed()
             parked.done(ErrorCode.NONE, parked.write.response)
-        if not shard.parked:
-            shard.timers.cancel(_EXPIRY)
 
     def _expire(self, shard: Shard[M]) -> Command:
         def expire(_machine: M, _now_ms: int) -> Write:
@@ -342,6 +342,7 @@ class CoordinatorRuntime(Generic[M]):
             while shard.parked and shard.parked[0].deadline_ms <= now_ms:
                 parked = shard.parked.popleft()
                 self._fail(parked.write, parked.done, coordinator_error(ErrorCode.REQUEST_TIMED_OUT))
+            shard.expires = bool(shard.parked)
             if shard.parked:
                 shard.timers.schedule(_EXPIRY, shard.parked[0].deadline_ms, None, expire)
             return Write()
@@ -361,9 +362,10 @@ class CoordinatorRuntime(Generic[M]):
 
     def _arm(self) -> None:
         deadlines = [at_ms for shard in self._shards.values() if (at_ms := shard.timers.next_deadline_ms()) is not None]
-        if not deadlines:
-            return
-        earliest_ms = min(deadlines)
+        if deadlines:
+            self._arm_for(min(deadlines))
+
+    def _arm_for(self, earliest_ms: float) -> None:
         if self._armed_ms is not None and self._armed_ms <= earliest_ms:
             return
         if self._armed is not None:

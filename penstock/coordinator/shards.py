@@ -112,6 +112,7 @@ class Shard(Generic[M]):
         self.dirty: set[Hashable] = set()
         self.deferred: deque[tuple[Hashable, Command, Done]] = deque()
         self.parked: deque[Parked] = deque()
+        self.expires = False  # a timer looks after what is parked
         self.flush_scheduled = False
         self.flushing = False
         self.last_appended_offset = -1

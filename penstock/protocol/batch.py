@@ -18,7 +18,6 @@ from penstock.protocol.records import (
     Record,
     decode_records,
     encode_record,
-    new_record,
 )
 
 Buffer = bytes | bytearray | memoryview
@@ -55,6 +54,10 @@ _INT32: Final = struct.Struct(">i")
 _UINT32: Final = struct.Struct(">I")
 _MARKER_KEY: Final = struct.Struct(">hh")
 _MARKER_VALUE: Final = struct.Struct(">hi")
+# The only record of a marker as every broker writes it: length, attributes, both deltas and the length of the key in a
+# byte each; key; length of the value; value; no headers.
+_MARKER_RECORD: Final = struct.Struct(">5BhhBhiB")
+_MARKER_SHAPE: Final = (32, 0, 0, 0, 8)
 
 _SEQUENCES: Final = 1 << 31
 
@@ -293,14 +296,20 @@ def build_marker(
     producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int, timestamp_ms: int
 ) -> bytes:
     """The control batch that ends a transaction in a partition."""
-    key = _MARKER_KEY.pack(0, CONTROL_COMMIT if commit else CONTROL_ABORT)
-    value = _MARKER_VALUE.pack(0, coordinator_epoch)
-    return build_batch(
-        [new_record(key, value, timestamp_ms)],
+    return seal_batch(
+        _MARKER_RECORD.pack(
+            *_MARKER_SHAPE, 0, CONTROL_COMMIT if commit else CONTROL_ABORT, 12, 0, coordinator_epoch, 0
+        ),
+        base_offset=0,
+        leader_epoch=NO_LEADER_EPOCH,
+        attributes=TRANSACTIONAL_BIT | CONTROL_BIT,
+        last_offset_delta=0,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
-        transactional=True,
-        control=True,
+        base_sequence=NO_SEQUENCE,
+        record_count=1,
     )
 
 
@@ -310,6 +319,15 @@ def read_marker(batch: Buffer, header: BatchHeader | None = None) -> Marker | No
         header = BatchHeader.parse(batch)
     if header.record_count == 0:
         return None
+    if header.size == HEADER_BYTES + _MARKER_RECORD.size and not header.attributes & CODEC_MASK:
+        *shape, _, control_type, value_length, _, epoch, headers = _MARKER_RECORD.unpack_from(
+            batch, header.position + HEADER_BYTES
+        )
+        if (*shape, value_length, headers) == (*_MARKER_SHAPE, 12, 0) and control_type in (
+            CONTROL_ABORT,
+            CONTROL_COMMIT,
+        ):
+            return Marker(control_type, epoch)
     record = read_records(batch, header)[0]
     if record.key is None or len(record.key) < _MARKER_KEY.size:
         raise InvalidRecords("a control record needs a key of at least four bytes")
