@@ -195,6 +195,27 @@ def test_a_group_survives_a_failover(world: World) -> None:
     assert run_until_stable(world, clients) == 0, "nothing moves because a broker failed"
 
 
+def test_a_commit_that_met_a_rebalance_counts_for_partitions_that_stayed(world: World) -> None:
+    clients = {"a": joined(world, "a")}
+    run_until_stable(world, clients)
+    before = clients["a"][0]
+    clients["b"] = joined(world, "b")
+    run_until_stable(world, clients)
+    kept = {p for partitions in clients["a"][1].values() for p in partitions}
+    assert clients["a"][0] > before
+    for partition in range(6):
+        code = world.commit("a", before, offset=7, partition=partition, version=9)
+        assert code == [NONE if partition in kept else ErrorCode.STALE_MEMBER_EPOCH]
+    assert world.commit("a", before, topic="elsewhere", version=9) == [ErrorCode.STALE_MEMBER_EPOCH]
+    between = clients["a"][0]
+    world.consumer_heartbeat("b", -1)
+    del clients["b"]
+    run_until_stable(world, clients)
+    back = next(p for p in range(6) if p not in kept)
+    assert world.commit("a", between, partition=back, version=9) == [ErrorCode.STALE_MEMBER_EPOCH], "it is new again"
+    assert world.commit("a", clients["a"][0], partition=back, version=9) == [NONE]
+
+
 def test_commits_carry_the_member_epoch(world: World) -> None:
     epoch, _ = joined(world, "a")
     assert world.commit("a", epoch, version=9) == [NONE]

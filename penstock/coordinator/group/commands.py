@@ -13,7 +13,7 @@ from penstock.coordinator.group.classic_group import (
 )
 from penstock.coordinator.group.classic_join import JoinRequest
 from penstock.coordinator.group.classic_members import LeavingMember, SyncRequest
-from penstock.coordinator.group.consumer_group import ConsumerGroup
+from penstock.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
 from penstock.coordinator.group.consumer_heartbeat import HeartbeatRequest, HeartbeatResult
 from penstock.coordinator.group.consumer_members import to_consumer_group
 from penstock.coordinator.group.offsets import CommittedOffset, OffsetToCommit
@@ -158,7 +158,7 @@ def commit_offsets(
     now_ms: int,
 ) -> Write:
     """The response: a code for all of it, or one per entry."""
-    error = _check_commit(shard, group_id, member_id, instance_id, generation, version)
+    error = _check_commit(shard, group_id, member_id, instance_id, generation, version, entries)
     if error is not ErrorCode.NONE:
         return Write(response=error)
     written, errors = shard.offsets.commit_records(
@@ -168,7 +168,13 @@ def commit_offsets(
 
 
 def _check_commit(
-    shard: GroupShard, group_id: str, member_id: str, instance_id: str | None, generation: int, version: int
+    shard: GroupShard,
+    group_id: str,
+    member_id: str,
+    instance_id: str | None,
+    generation: int,
+    version: int,
+    entries: list[OffsetToCommit],
 ) -> ErrorCode:
     group = shard.groups.get(group_id) or shard.find(group_id)
     if group is None:
@@ -177,25 +183,29 @@ def _check_commit(
         return ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
     if isinstance(group, ClassicGroup):
         return shard.classic.check_commit(group, member_id, instance_id, generation, transactional=False)
-    return _check_consumer_commit(shard, group, member_id, generation, version)
+    if generation < 0 and not group.members:
+        return ErrorCode.NONE
+    member = group.members.get(member_id)
+    if member is not None and member.classic is None and version < 9:
+        return ErrorCode.UNSUPPORTED_VERSION
+    error = _check_consumer_commit(shard, group, member, generation, entries)
+    if error is ErrorCode.NONE and member is not None and member.classic is not None:
+        shard.heartbeats.watch(group, member)
+    return error
 
 
 def _check_consumer_commit(
-    shard: GroupShard, group: ConsumerGroup, member_id: str, epoch: int, version: int
+    shard: GroupShard, group: ConsumerGroup, member: ConsumerMember | None, epoch: int, entries: list[OffsetToCommit]
 ) -> ErrorCode:
-    if epoch < 0 and not group.members:
-        return ErrorCode.NONE
-    member = group.members.get(member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if member.classic is not None:
-        if epoch != member.member_epoch:
-            return ErrorCode.ILLEGAL_GENERATION
-        shard.heartbeats.watch(group, member)
+        return ErrorCode.NONE if epoch == member.member_epoch else ErrorCode.ILLEGAL_GENERATION
+    if epoch == member.member_epoch:
         return ErrorCode.NONE
-    if version < 9:
-        return ErrorCode.UNSUPPORTED_VERSION
-    return ErrorCode.NONE if epoch == member.member_epoch else ErrorCode.STALE_MEMBER_EPOCH
+    topics = {topic: shard.context.topics.by_name(topic) for topic in {entry.topic for entry in entries}}
+    places = [(info.topic_id if (info := topics[entry.topic]) else None, entry.partition) for entry in entries]
+    return ErrorCode.NONE if group.may_commit(member, epoch, places) else ErrorCode.STALE_MEMBER_EPOCH
 
 
 def commit_transaction_offsets(
@@ -217,11 +227,7 @@ def commit_transaction_offsets(
     elif isinstance(group, ClassicGroup):
         error = shard.classic.check_commit(group, member_id, instance_id, generation, transactional=True)
     elif generation >= 0 or member_id:
-        member = group.members.get(member_id)
-        if member is None:
-            error = ErrorCode.UNKNOWN_MEMBER_ID
-        elif generation != member.member_epoch:
-            error = ErrorCode.ILLEGAL_GENERATION if member.classic is not None else ErrorCode.STALE_MEMBER_EPOCH
+        error = _check_consumer_commit(shard, group, group.members.get(member_id), generation, entries)
     if error is not ErrorCode.NONE:
         return Write(response=error)
     written, errors = shard.offsets.commit_records(

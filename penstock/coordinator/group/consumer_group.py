@@ -95,6 +95,8 @@ class ConsumerGroup:
         self.regexes: dict[str, RegexValue] = {}
         self.owners: dict[tuple[UUID, int], str] = {}
         # Soft:
+        self.held_since: dict[tuple[UUID, int], int] = {}
+        """At which member epoch the owner was given a partition; a later one after a fail-over."""
         self.hash_version: int | None = None
         self.regex_checked_ms = 0
         self.assigned_at_ms = 0
@@ -131,7 +133,7 @@ class ConsumerGroup:
             if value is None:
                 return
             member = ConsumerMember(member_id)
-        self._release(member)
+        held_before = self._release(member)
         if value is None:
             self.members[member_id] = replace(
                 member,
@@ -153,14 +155,21 @@ class ConsumerGroup:
         for held in (value.assigned, value.pending_revocation):
             for topic_id, partitions in held.items():
                 for partition in partitions:
-                    self.owners[topic_id, partition] = member_id
+                    place = (topic_id, partition)
+                    self.owners[place] = member_id
+                    self.held_since[place] = held_before.get(place, value.member_epoch)
 
-    def _release(self, member: ConsumerMember) -> None:
+    def _release(self, member: ConsumerMember) -> dict[tuple[UUID, int], int]:
+        """What the member held, and since which of its epochs."""
+        released: dict[tuple[UUID, int], int] = {}
         for held in (member.assigned, member.pending_revocation):
             for topic_id, partitions in held.items():
                 for partition in partitions:
-                    if self.owners.get((topic_id, partition)) == member.member_id:
-                        del self.owners[topic_id, partition]
+                    place = (topic_id, partition)
+                    if self.owners.get(place) == member.member_id:
+                        del self.owners[place]
+                        released[place] = self.held_since.pop(place, member.member_epoch)
+        return released
 
     def apply_target(self, member_id: str, value: Assignment | None) -> None:
         if value is None:
@@ -182,6 +191,18 @@ class ConsumerGroup:
             for member in self.members.values()
         )
         return "Stable" if reconciled else "Reconciling"
+
+    def may_commit(self, member: ConsumerMember, epoch: int, places: Iterable[tuple[UUID | None, int]]) -> bool:
+        """An older epoch is no harm for partitions that the member has held since then: a commit that met a rebalance
+        on its way need not be sent again."""
+        if epoch >= member.member_epoch:
+            return epoch == member.member_epoch
+        for topic_id, partition in places:
+            if topic_id is None or self.owners.get((topic_id, partition)) != member.member_id:
+                return False
+            if self.held_since[topic_id, partition] > epoch:
+                return False
+        return True
 
     def topics_of(self, member: ConsumerMember) -> set[str]:
         """The topic names a member is subscribed to, by name and by pattern."""
