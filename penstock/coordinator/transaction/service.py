@@ -314,35 +314,32 @@ class TransactionCoordinator:
 
     async def abort_timed_out(self) -> int:
         """Fence and abort what has been open for too long; pick up decided ones that lost their sender."""
-        now_ms = self.clock.now_ms()
-        due = [(partition, shard.timed_out(now_ms)) for partition, shard in self.runtime.machines()]
-        aborted = 0
-        for partition, transactional_ids in due:
-            for transactional_id in transactional_ids:
-                decision = await self._run(
-                    partition,
-                    transactional_id,
-                    lambda shard, now_ms, i=transactional_id: shard.abort_timed_out(i, now_ms),  # type: ignore[misc]
-                )
-                aborted += decision.update is not None
+        aborted = await self._for_each_due(
+            lambda shard, now_ms: shard.timed_out(now_ms),
+            lambda shard, transactional_id, now_ms: shard.abort_timed_out(transactional_id, now_ms),
+        )
         for partition, shard in list(self.runtime.machines()):
             if any(not self.markers.is_sending(t) for t in shard.preparing()):
                 await self._resume(partition)
-        return aborted
+        return sum(decision.update is not None for decision in aborted)
 
     async def forget_expired(self) -> int:
         """Forget ids that were not used for `transactional.id.expiration.ms`."""
-        now_ms, expiration_ms = self.clock.now_ms(), self.limits.id_expiration_ms
-        due = [(partition, shard.expired(now_ms, expiration_ms)) for partition, shard in self.runtime.machines()]
-        forgotten = 0
-        for partition, transactional_ids in due:
-            for transactional_id in transactional_ids:
-                decision = await self._run(
-                    partition,
-                    transactional_id,
-                    lambda shard, now_ms, i=transactional_id: shard.forget_expired(  # type: ignore[misc]
-                        i, now_ms, expiration_ms
-                    ),
-                )
-                forgotten += decision.error is ErrorCode.NONE
-        return forgotten
+        expiration_ms = self.limits.id_expiration_ms
+        forgotten = await self._for_each_due(
+            lambda shard, now_ms: shard.expired(now_ms, expiration_ms),
+            lambda shard, transactional_id, now_ms: shard.forget_expired(transactional_id, now_ms, expiration_ms),
+        )
+        return sum(decision.error is ErrorCode.NONE for decision in forgotten)
+
+    async def _for_each_due(
+        self,
+        find: Callable[[TransactionShard, int], list[str]],
+        command: Callable[[TransactionShard, str, int], Write],
+    ) -> list[Decision]:
+        now_ms = self.clock.now_ms()
+        due = [(partition, name) for partition, shard in self.runtime.machines() for name in find(shard, now_ms)]
+        return [
+            await self._run(partition, name, lambda shard, now_ms, name=name: command(shard, name, now_ms))  # type: ignore[misc]
+            for partition, name in due
+        ]
