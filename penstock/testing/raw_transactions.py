@@ -16,7 +16,7 @@ from penstock.protocol.records import Record, new_record
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
+def until(condition: Callable[[], Any], what: str, seconds: float = 120.0) -> Any:
     """Poll until the condition gives something true."""
     deadline = time.monotonic() + seconds
     while True:

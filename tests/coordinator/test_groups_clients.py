@@ -34,11 +34,11 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 def fill(broker: EmbeddedBroker) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic("t", PARTITIONS, 1)])["t"].result(30)
+    admin.create_topics([NewTopic("t", PARTITIONS, 1)])["t"].result(120)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(RECORDS):
         producer.produce("t", value=str(number), partition=number % PARTITIONS)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def member(broker: EmbeddedBroker, group: str, protocol: str, **more: Any) -> Consumer:
@@ -56,7 +56,7 @@ def member(broker: EmbeddedBroker, group: str, protocol: str, **more: Any) -> Co
     return consumer
 
 
-def until(what: Callable[[], bool], step: Callable[[], object], seconds: float = 60) -> None:
+def until(what: Callable[[], bool], step: Callable[[], object], seconds: float = 240) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline, "it never happens"
@@ -83,7 +83,7 @@ def settle(*consumers: Consumer, seen: list[str] | None = None) -> None:
 
 def kind(broker: EmbeddedBroker, group: str) -> str:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    return str(admin.describe_consumer_groups([group])[group].result(30).type.name)
+    return str(admin.describe_consumer_groups([group])[group].result(120).type.name)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -231,7 +231,7 @@ def test_aiokafka_consumers_share_a_topic(broker: EmbeddedBroker) -> None:
         ]
         await asyncio.gather(*(consumer.start() for consumer in consumers))
         seen: set[bytes] = set()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while len(seen) < RECORDS or not all(consumer.assignment() for consumer in consumers):
             assert time.monotonic() < deadline
             for consumer in consumers:

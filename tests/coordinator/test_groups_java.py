@@ -30,7 +30,7 @@ def broker() -> Iterator[EmbeddedBroker]:
         producer = Producer({"bootstrap.servers": running.bootstrap})
         for number in range(RECORDS):
             producer.produce("orders", key=str(number), value=f"order {number}", partition=number % 2)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         yield running
 
 

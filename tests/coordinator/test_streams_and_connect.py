@@ -55,7 +55,7 @@ def keyed_values(client: SyncClient, topic: str, partitions: int) -> dict[str, l
     return found
 
 
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[Any], log: Path, seconds: float = 120) -> None:
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[Any], log: Path, seconds: float = 400) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, log.read_text()[-3000:]
@@ -66,7 +66,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[Any], log:
 def stop(process: subprocess.Popen[Any]) -> None:
     process.send_signal(signal.SIGTERM)
     try:
-        process.wait(30)
+        process.wait(90)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
@@ -93,7 +93,7 @@ def test_a_streams_application_counts_exactly_once_through_a_crash(
         with log.open("ab") as output:
             return subprocess.Popen(command, stdout=output, stderr=output)
 
-    assert start(RECORDS // 2).wait(120) == 137, log.read_text()[-3000:]
+    assert start(RECORDS // 2).wait(400) == 137, log.read_text()[-3000:]
     process = start(0)
     try:
         wait_for(lambda: sum(map(len, keyed_values(client, "streams-out", 2).values())) >= RECORDS, process, log)
@@ -106,7 +106,7 @@ def test_a_streams_application_counts_exactly_once_through_a_crash(
 def rest(url: str, body: Any = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as response:
+    with urllib.request.urlopen(request, timeout=120) as response:
         return json.load(response)
 
 

@@ -41,7 +41,7 @@ def topic(client: SyncClient, request: pytest.FixtureRequest) -> str:
 
 def transactional(broker: Any, transactional_id: str) -> Producer:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id, "linger.ms": 0})
-    producer.init_transactions(30)
+    producer.init_transactions(120)
     return producer
 
 
@@ -58,7 +58,7 @@ def read(broker: Any, topic: str, count: int, isolation: str = "read_committed")
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         found: list[str] = []
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 240
         while time.monotonic() < deadline:
             message = consumer.poll(0.2)
             if message is None:
@@ -78,10 +78,10 @@ def test_librdkafka_commits_and_aborts(broker: Any, topic: str) -> None:
         producer.begin_transaction()
         producer.produce(topic, f"{number}", partition=0)
         if number % 2:
-            producer.flush(30)
-            producer.abort_transaction(30)
+            producer.flush(120)
+            producer.abort_transaction(120)
         else:
-            producer.commit_transaction(30)
+            producer.commit_transaction(120)
     assert read(broker, topic, 3) == ["0", "2", "4"]
     assert read(broker, topic, 6, "read_uncommitted") == ["0", "1", "2", "3", "4", "5"]
 
@@ -90,14 +90,14 @@ def test_librdkafka_fences_the_producer_before(broker: Any, topic: str) -> None:
     zombie = transactional(broker, topic)
     zombie.begin_transaction()
     zombie.produce(topic, "zombie", partition=0)
-    zombie.flush(30)
+    zombie.flush(120)
     newcomer = transactional(broker, topic)
     with pytest.raises(KafkaException) as refused:
-        zombie.commit_transaction(30)
+        zombie.commit_transaction(120)
     assert refused.value.args[0].code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED)
     newcomer.begin_transaction()
     newcomer.produce(topic, "newcomer", partition=0)
-    newcomer.commit_transaction(30)
+    newcomer.commit_transaction(120)
     assert read(broker, topic, 1) == ["newcomer"]
 
 
@@ -107,7 +107,7 @@ def test_librdkafka_consumes_transforms_and_produces(broker: Any, client: SyncCl
     feeder = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(100):
         feeder.produce(topic, f"{number}", partition=0)
-    feeder.flush(30)
+    feeder.flush(120)
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -119,7 +119,7 @@ def test_librdkafka_consumes_transforms_and_produces(broker: Any, client: SyncCl
     consumer.subscribe([topic])
     producer = transactional(broker, topic)
     done, attempts = 0, 0
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while done < 100 and time.monotonic() < deadline:
         messages = consumer.consume(10, 1.0)
         if not messages:
@@ -132,12 +132,12 @@ def test_librdkafka_consumes_transforms_and_produces(broker: Any, client: SyncCl
             consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), 30
         )
         if attempts % 2:
-            producer.abort_transaction(30)
-            for partition in consumer.committed(consumer.assignment(), 30):
+            producer.abort_transaction(120)
+            for partition in consumer.committed(consumer.assignment(), 120):
                 partition.offset = max(partition.offset, 0)
                 consumer.seek(partition)
         else:
-            producer.commit_transaction(30)
+            producer.commit_transaction(120)
             done += len(messages)
     consumer.close()
     assert read(broker, f"{topic}-out", 100) == [f"out {number}" for number in range(100)]
@@ -150,7 +150,7 @@ def test_the_java_client_copies_exactly_once(broker: Any, client: SyncClient, to
     feeder = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(500):
         feeder.produce(topic, f"{number}", partition=0)
-    feeder.flush(30)
+    feeder.flush(120)
     copied = peers.kafka_tool(
         "TransactionalMessageCopier",
         "--broker-list", broker.bootstrap,

@@ -73,7 +73,7 @@ class World:
 def story(tell: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
     def run() -> None:
         async def told() -> None:
-            await asyncio.wait_for(_as_coroutine(tell(World())), 30)
+            await asyncio.wait_for(_as_coroutine(tell(World())), 120)
 
         asyncio.run(told())
 
