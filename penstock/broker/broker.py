@@ -207,6 +207,7 @@ class Broker:
         self.replicas.on_dirty = self.dispatcher.schedule_flush
         self.replicas.on_replicas_failed = self._replicas_failed
         self.image_holder.subscribe(self._image_changed)
+        self.image_holder.subscribe(self.replicas.prepare)
         self.image_holder.subscribe(self.replicas.apply)
         self.replicas.start()
         # In a cluster the first image comes over our own inter-broker listener, so that must be open before we wait

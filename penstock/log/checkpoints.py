@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.log.files import PARTITION_METADATA, read_small, write_durably
+
+if TYPE_CHECKING:
+    from penstock.log.log import Log
 
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
@@ -108,3 +111,16 @@ def read_topic_id(directory: Path) -> uuid.UUID | None:
 
 def write_topic_id(directory: Path, topic_id: uuid.UUID) -> None:
     write_durably(directory / PARTITION_METADATA, f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode())
+
+
+def offsets_of(logs: Iterable[Log], offset: Callable[[Log], int]) -> PartitionOffsets:
+    return {(log.topic, log.partition): offset(log) for log in logs}
+
+
+def log_starts_of(logs: Iterable[Log]) -> PartitionOffsets:
+    """Only logs whose start the names of their files do not tell."""
+    return {
+        (log.topic, log.partition): log.log_start_offset
+        for log in logs
+        if log.log_start_offset > log.segments[0].base_offset
+    }

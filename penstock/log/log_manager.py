@@ -6,26 +6,26 @@ files) goes to a few threads.
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import logging
 import shutil
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from penstock.base.clock import Clock
 from penstock.base.settings import LogConfig, Settings
-from penstock.log import checkpoints, maintenance, recovery, retention
-from penstock.log.checkpoints import PartitionOffsets, write_topic_id
+from penstock.log import checkpoints, log_folders, log_timers, maintenance, retention
+from penstock.log.checkpoints import PartitionOffsets, log_starts_of, offsets_of, write_topic_id
 from penstock.log.cleaner import Cleaner
 from penstock.log.events import LogEvents
 from penstock.log.files import NO_SPACE_ERRNOS, unlink_all
 from penstock.log.log import Log
 from penstock.log.log_directory import LogDirectory
+from penstock.log.log_folders import WantedLog
+from penstock.log.log_timers import FOREVER, BackgroundTask
 from penstock.log.manager_settings import ManagerSettings
 from penstock.log.results import LogDirectoryFailed, LogWriteError
 
@@ -33,16 +33,7 @@ __all__ = ["BackgroundTask", "LogManager", "ManagerSettings"]
 
 logger = logging.getLogger(__name__)
 
-_TICK_MS = 1000
-_FOREVER = 2**63 - 1
-
-
-class BackgroundTask(NamedTuple):
-    """A plain function that the broker's loop calls every `interval_ms`; what may block it hands to threads itself."""
-
-    name: str
-    interval_ms: int
-    run: Callable[[], None]
+_THREADS = 16  # they wait for the disk, and syncs that wait together share one commit of its journal
 
 
 class _Events(LogEvents):
@@ -101,7 +92,7 @@ class LogManager:
         self._doomed: deque[tuple[int, Path]] = deque()
         self._thread_faults: deque[tuple[Path, OSError]] = deque()
         self._flushing: set[Log] = set()
-        self._cleaner = Cleaner(self)
+        self.cleaner = Cleaner(self)
         self._loaded = False
         self.log_starts_changed = False
 
@@ -112,7 +103,7 @@ class LogManager:
 
         LogDirectoryFailed if no folder is usable; FolderInUse and ForeignFolder stop the broker, as in Kafka.
         """
-        self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="penstock-log")
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="penstock-log")
         try:
             for path in self.directories:
                 directory = LogDirectory(path)
@@ -137,32 +128,13 @@ class LogManager:
         self._loaded = True
 
     def _load(self, directory: LogDirectory) -> None:
-        recovery_points = directory.read_checkpoint(checkpoints.RECOVERY_POINTS)
-        log_starts = directory.read_checkpoint(checkpoints.LOG_STARTS)
-        high_watermarks = directory.read_checkpoint(checkpoints.HIGH_WATERMARKS)
-
-        def load(replica: tuple[str, int, Path]) -> Log:
-            topic, partition, folder = replica
-            key = (topic, partition)
-            log = self.new_log(folder, topic, partition, self._config_for(topic), None)
-            recovery.load(
-                log,
-                clean=directory.was_clean,
-                recovery_point=recovery_points.get(key, 0),
-                log_start_offset=log_starts.get(key, 0),
-                high_watermark=high_watermarks.get(key, 0),
-            )
-            return log
-
-        replicas = directory.replica_folders()
-        with ThreadPoolExecutor(max_workers=max(1, self.settings.recovery_threads)) as loaders:
-            for log in loaders.map(load, replicas):
-                key = (log.topic, log.partition)
-                if key in self._logs:
-                    raise LogDirectoryFailed(
-                        f"{log.name} lies in two folders: {log.directory}, {self._logs[key].directory}"
-                    )
-                self._logs[key] = log
+        for log in log_folders.load_all(directory, self.new_log, self._config_for, self.settings.recovery_threads):
+            key = (log.topic, log.partition)
+            if key in self._logs:
+                raise LogDirectoryFailed(
+                    f"{log.name} lies in two folders: {log.directory}, {self._logs[key].directory}"
+                )
+            self._logs[key] = log
         for folder in directory.doomed_folders():
             self.unlink_later([folder], 0)
 
@@ -180,7 +152,7 @@ class LogManager:
 
     def stop(self, clean: bool = True) -> None:
         """Write, flush, close everything, leave the clean-shutdown marker and release the locks."""
-        self._cleaner.stop()
+        self.cleaner.stop()
         if self._threads is not None:
             self._threads.shutdown(wait=True)
             self._threads = None
@@ -193,12 +165,12 @@ class LogManager:
 
     def _close(self, directory: LogDirectory, clean: bool) -> None:
         logs = self._logs_in(directory.path)
-        with ThreadPoolExecutor(max_workers=4) as closers:
+        with ThreadPoolExecutor(_THREADS) as closers:
             list(closers.map(lambda log: maintenance.close(log, clean), logs))
         if clean:
-            directory.write_checkpoint(checkpoints.RECOVERY_POINTS, _offsets(logs, lambda log: log.recovery_point))
-            directory.write_checkpoint(checkpoints.HIGH_WATERMARKS, _offsets(logs, lambda log: log.high_watermark))
-            directory.write_checkpoint(checkpoints.LOG_STARTS, _log_starts(logs))
+            directory.write_checkpoint(checkpoints.RECOVERY_POINTS, offsets_of(logs, lambda log: log.recovery_point))
+            directory.write_checkpoint(checkpoints.HIGH_WATERMARKS, offsets_of(logs, lambda log: log.high_watermark))
+            directory.write_checkpoint(checkpoints.LOG_STARTS, log_starts_of(logs))
             directory.mark_clean()
 
     def _release(self) -> None:
@@ -230,22 +202,37 @@ class LogManager:
             return log
         if key in self._offline_replicas:
             raise LogDirectoryFailed(f"{topic}-{partition} lies in {self._offline_replicas[key]}, which is off line")
-        for directory in self._least_filled_first():
-            folder = directory.path / f"{topic}-{partition}"
+        wanted = WantedLog(topic, partition, topic_id, config)
+        filled = self._filled()
+        for path in sorted(filled, key=lambda path: (filled[path], str(path))):
             try:
-                folder.mkdir(exist_ok=True)
-                log = self.new_log(folder, topic, partition, config, topic_id)
-                # Normally empty; whatever a hand or a crash left there is kept, never overwritten.
-                recovery.load(log, clean=False, recovery_point=0, log_start_offset=0, high_watermark=0)
-                if topic_id is not None:
-                    # Two syncs that nobody has to wait for: a folder without an id gets it again at the next start.
-                    self.in_thread(directory.path, partial(_write_topic_id, folder, topic_id))
+                log = log_folders.begin(path, wanted, self.new_log)
             except OSError as error:
-                self.fail_directory(directory.path, error)
+                self.fail_directory(path, error)
                 continue
             self._logs[key] = log
             return log
         raise LogDirectoryFailed(f"no log directory is left for {topic}-{partition}")
+
+    async def begin_in_threads(self, wanted: list[WantedLog]) -> None:
+        """Begin logs without holding up the loop; `get_or_create` finds them. What fails it tries again, and tells."""
+        missing = [one for one in wanted if (one.topic, one.partition) not in self._logs]
+        missing = [one for one in missing if (one.topic, one.partition) not in self._offline_replicas]
+        if not missing or not self._online or self._threads is None:
+            return
+        placed = log_folders.spread(missing, self._filled())
+        loop = asyncio.get_running_loop()
+        begun = await asyncio.gather(
+            *(loop.run_in_executor(self._threads, log_folders.begin, path, one, self.new_log) for path, one in placed),
+            return_exceptions=True,
+        )
+        for (path, one), log in zip(placed, begun, strict=True):
+            if isinstance(log, OSError):
+                self.fail_directory(path, log)
+            elif isinstance(log, BaseException):
+                logger.error("log=%s-%d could not be begun", one.topic, one.partition, exc_info=log)
+            elif path in self._online:
+                self._logs.setdefault((one.topic, one.partition), log)
 
     def _name_topic(self, log: Log, topic_id: uuid.UUID) -> None:
         try:
@@ -255,13 +242,11 @@ class LogManager:
             raise LogDirectoryFailed(str(error)) from error
         log.topic_id = topic_id
 
-    def _least_filled_first(self) -> list[LogDirectory]:
+    def _filled(self) -> dict[Path, int]:
+        """How many logs lie in each directory."""
         if len(self._online) == 1:  # the usual case; counting for each of thousands of new logs would be quadratic
-            return list(self._online.values())
-        counts = dict.fromkeys(self._online, 0)
-        for log in self._logs.values():
-            counts[log.directory.parent] += 1
-        return [self._online[path] for path in sorted(counts, key=lambda path: (counts[path], str(path)))]
+            return dict.fromkeys(self._online, len(self._logs))
+        return dict.fromkeys(self._online, 0) | Counter(log.directory.parent for log in self._logs.values())
 
     def delete(self, topic: str, partition: int) -> None:
         """Rename the folder away now, unlink later in a thread."""
@@ -269,7 +254,7 @@ class LogManager:
         self._offline_replicas.pop((topic, partition), None)
         if log is None:
             return
-        self._cleaner.forget(log)
+        self.cleaner.forget(log)
         log.abandon()
         directory = self._online[log.directory.parent]
         try:
@@ -327,7 +312,7 @@ class LogManager:
         for log in lost:
             del self._logs[(log.topic, log.partition)]
             self._offline_replicas[(log.topic, log.partition)] = path
-            self._cleaner.forget(log)
+            self.cleaner.forget(log)
         if directory is not None:
             directory.unlock()
         if self._on_directory_failed is not None:
@@ -383,32 +368,7 @@ class LogManager:
 
     def background_tasks(self) -> list[BackgroundTask]:
         """Retention, flush, checkpoints, producer expiry, unlinking, compaction."""
-        settings = self.settings
-        flush_ms = (
-            _TICK_MS if settings.flush_scheduler_interval_ms >= _FOREVER else settings.flush_scheduler_interval_ms
-        )
-        tasks = [
-            BackgroundTask("log-retention", settings.retention_check_interval_ms, self.enforce_retention),
-            BackgroundTask("log-flush", max(flush_ms, 1), self.flush_due),
-            BackgroundTask("log-tick", _TICK_MS, self.tick),
-            BackgroundTask(
-                "recovery-points", max(settings.flush_offset_checkpoint_interval_ms, 1), self.checkpoint_recovery_points
-            ),
-            BackgroundTask(
-                "log-starts", max(settings.flush_start_offset_checkpoint_interval_ms, 1), self.checkpoint_log_starts
-            ),
-            BackgroundTask(
-                "high-watermarks",
-                max(settings.high_watermark_checkpoint_interval_ms, 1),
-                self.checkpoint_high_watermarks,
-            ),
-            BackgroundTask("producer-expiry", settings.producer_id_expiration_check_interval_ms, self.expire_producers),
-        ]
-        if settings.cleaner_enable:
-            tasks.append(
-                BackgroundTask("log-cleaner", max(min(settings.cleaner_backoff_ms, 1000), 50), self._cleaner.tick)
-            )
-        return tasks
+        return log_timers.background_tasks(self)
 
     def tick(self) -> None:
         """Unlink what is due, keep deleted records deleted, and notice what went wrong in threads."""
@@ -427,7 +387,7 @@ class LogManager:
         """Delete old segments of every log; one that fails does not stop the others."""
         now_ms = self.clock.now_ms()
         for log in list(self._logs.values()):
-            if self._cleaner.is_busy_with(log):
+            if self.cleaner.is_busy_with(log):
                 continue
             try:
                 retention.enforce(log, now_ms)
@@ -442,7 +402,7 @@ class LogManager:
         for log in list(self._logs.values()):
             flush_ms = log.config.flush_ms
             if (
-                flush_ms < _FOREVER
+                flush_ms < FOREVER
                 and log.log_end_offset > log.recovery_point
                 and now_ms - log.last_flush_ms >= flush_ms
             ):
@@ -451,7 +411,7 @@ class LogManager:
     def checkpoint_recovery_points(self) -> None:
         for directory in list(self._online.values()):
             logs = self._logs_in(directory.path)
-            self._checkpoint(directory, checkpoints.RECOVERY_POINTS, _offsets(logs, lambda log: log.recovery_point))
+            self._checkpoint(directory, checkpoints.RECOVERY_POINTS, offsets_of(logs, lambda log: log.recovery_point))
 
     def checkpoint_recovery_points_of(self, path: Path) -> None:
         """At once: after a truncation a stale, higher recovery point would hide torn data from recovery."""
@@ -459,7 +419,7 @@ class LogManager:
         if directory is None or not self._loaded:
             return
         try:
-            offsets = _offsets(self._logs_in(path), lambda log: log.recovery_point)
+            offsets = offsets_of(self._logs_in(path), lambda log: log.recovery_point)
             directory.write_checkpoint(checkpoints.RECOVERY_POINTS, offsets)
         except OSError as error:
             self.fail_directory(path, error)
@@ -467,12 +427,12 @@ class LogManager:
     def checkpoint_log_starts(self) -> None:
         self.log_starts_changed = False
         for directory in list(self._online.values()):
-            self._checkpoint(directory, checkpoints.LOG_STARTS, _log_starts(self._logs_in(directory.path)))
+            self._checkpoint(directory, checkpoints.LOG_STARTS, log_starts_of(self._logs_in(directory.path)))
 
     def checkpoint_high_watermarks(self) -> None:
         for directory in list(self._online.values()):
             logs = self._logs_in(directory.path)
-            self._checkpoint(directory, checkpoints.HIGH_WATERMARKS, _offsets(logs, lambda log: log.high_watermark))
+            self._checkpoint(directory, checkpoints.HIGH_WATERMARKS, offsets_of(logs, lambda log: log.high_watermark))
 
     def _checkpoint(self, directory: LogDirectory, name: str, offsets: PartitionOffsets) -> None:
         self.in_thread(directory.path, lambda: directory.write_checkpoint(name, offsets))
@@ -483,27 +443,9 @@ class LogManager:
             log.producers_state.expire(now_ms, self.settings.producer_id_expiration_ms)
 
 
-def _offsets(logs: Iterable[Log], offset_of: Callable[[Log], int]) -> PartitionOffsets:
-    return {(log.topic, log.partition): offset_of(log) for log in logs}
-
-
-def _log_starts(logs: Iterable[Log]) -> PartitionOffsets:
-    """Only logs whose start the names of their files do not tell."""
-    return {
-        (log.topic, log.partition): log.log_start_offset
-        for log in logs
-        if log.log_start_offset > log.segments[0].base_offset
-    }
-
-
 def _remove(paths: Iterable[Path]) -> None:
     for path in paths:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             unlink_all([path])
-
-
-def _write_topic_id(folder: Path, topic_id: uuid.UUID) -> None:
-    with contextlib.suppress(FileNotFoundError):  # deleted again meanwhile
-        write_topic_id(folder, topic_id)

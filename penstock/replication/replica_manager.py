@@ -16,6 +16,7 @@ from uuid import UUID
 from penstock.base.clock import Clock
 from penstock.cluster.image import ImageDelta, MetadataImage, PartitionRegistration
 from penstock.log.log import Log
+from penstock.log.log_folders import WantedLog
 from penstock.log.log_manager import LogManager
 from penstock.log.results import AppendResult, LogDirectoryFailed, LogWriteError, Origin
 from penstock.protocol.errors import ErrorCode
@@ -216,6 +217,17 @@ class ReplicaManager:
                     observer.on_leader(topic, partition.index, partition.leader_epoch)
 
     # -- metadata ------------------------------------------------------------------------------------------------
+
+    async def prepare(self, delta: ImageDelta, image: MetadataImage) -> None:
+        """Before `apply`: begin the logs of new replicas in threads, so that the loop waits for no disk."""
+        wanted = [
+            WantedLog(name, index, change.topic_id, self.settings.log_config(dict(image.config("topic", name))))
+            for name, change in delta.topics_changed.items()
+            for index, assignment in change.partitions.items()
+            if self.node_id in assignment.replicas and (name, index) not in self.partitions
+        ]
+        if wanted:
+            await self.log_manager.begin_in_threads(wanted)
 
     def apply(self, delta: ImageDelta, image: MetadataImage) -> None:
         """Take in a new image: replicas come, go and change their roles."""

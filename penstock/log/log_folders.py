@@ -1,0 +1,77 @@
+"""How a replica's folder becomes a Log: begun anew, or loaded at a start. All of it blocks, and runs in threads."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.base.settings import LogConfig
+from penstock.log import checkpoints, recovery
+from penstock.log.checkpoints import write_topic_id
+
+if TYPE_CHECKING:
+    from penstock.log.log import Log
+    from penstock.log.log_directory import LogDirectory
+
+NewLog = Callable[[Path, str, int, LogConfig, uuid.UUID | None], "Log"]
+
+
+class WantedLog(NamedTuple):
+    """A replica that this broker is about to host."""
+
+    topic: str
+    partition: int
+    topic_id: uuid.UUID | None
+    config: LogConfig
+
+
+def begin(directory: Path, wanted: WantedLog, new_log: NewLog) -> Log:
+    """A log in its own folder. Its topic id is on the disk before anybody can append to it: a folder without an id
+    would be taken for the log of whatever topic has the name next."""
+    folder = directory / f"{wanted.topic}-{wanted.partition}"
+    folder.mkdir(exist_ok=True)
+    log = new_log(folder, wanted.topic, wanted.partition, wanted.config, wanted.topic_id)
+    # Normally empty; whatever a hand or a crash left there is kept, never overwritten.
+    recovery.load(log, clean=False, recovery_point=0, log_start_offset=0, high_watermark=0)
+    if wanted.topic_id is not None:
+        write_topic_id(folder, wanted.topic_id)
+    return log
+
+
+def load_all(
+    directory: LogDirectory, new_log: NewLog, config_for: Callable[[str], LogConfig], threads: int
+) -> Iterator[Log]:
+    """Every log of a directory, recovered if its last stop was not clean."""
+    recovery_points = directory.read_checkpoint(checkpoints.RECOVERY_POINTS)
+    log_starts = directory.read_checkpoint(checkpoints.LOG_STARTS)
+    high_watermarks = directory.read_checkpoint(checkpoints.HIGH_WATERMARKS)
+
+    def load(replica: tuple[str, int, Path]) -> Log:
+        topic, partition, folder = replica
+        key = (topic, partition)
+        log = new_log(folder, topic, partition, config_for(topic), None)
+        recovery.load(
+            log,
+            clean=directory.was_clean,
+            recovery_point=recovery_points.get(key, 0),
+            log_start_offset=log_starts.get(key, 0),
+            high_watermark=high_watermarks.get(key, 0),
+        )
+        return log
+
+    with ThreadPoolExecutor(max_workers=max(1, threads)) as loaders:
+        yield from loaders.map(load, directory.replica_folders())
+
+
+def spread(wanted: list[WantedLog], filled: dict[Path, int]) -> list[tuple[Path, WantedLog]]:
+    """Which directory each goes to: always the one that holds the fewest."""
+    filled = dict(filled)
+    placed = []
+    for one in wanted:
+        path = min(filled, key=lambda path: (filled[path], str(path)))
+        filled[path] += 1
+        placed.append((path, one))
+    return placed
