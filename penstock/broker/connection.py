@@ -295,6 +295,7 @@ class Connection:
             stats = slot.stats
             if stats is not None:
                 stats.observe(now - slot.started)
+                stats.response_bytes.value += sum(map(len, slot.parts))
         if parts and not self.warming:
             self.send()
         elif self.close_when_drained and not slots and not parts:

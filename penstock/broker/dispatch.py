@@ -143,6 +143,7 @@ class Dispatcher:
             if self.held is not None and not (route.spec.inter_broker_only or api_key in _BEFORE_AUTHENTICATION):
                 self.held.add(connection)
                 raise NotYet
+        route.stats.request_bytes.value += end - self.header_position + 4
         if route.hot is not None:
             route.hot(connection, version, correlation_id, position, end)
         else:

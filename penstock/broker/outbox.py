@@ -39,6 +39,9 @@ class FileRegion:
         self.owner = owner
         self.warm_until = position  # pages up to here were seen in memory
 
+    def __len__(self) -> int:
+        return self.length
+
     def probe(self) -> bool:
         """Whether the next window is in memory. Filesystems that cannot tell count as warm."""
         window_end = min(self.position + self.length, self.position + PROBE_WINDOW_BYTES)

@@ -17,12 +17,14 @@ LabelledValues = Iterable[tuple[tuple[str, ...], float]]
 class ApiStats:
     """Requests of one API: how many, how many failed, how long they took."""
 
-    __slots__ = ("_histogram", "_metrics", "_requests", "name")
+    __slots__ = ("_histogram", "_metrics", "_requests", "name", "request_bytes", "response_bytes")
 
     def __init__(self, metrics: Metrics, name: str) -> None:
         self.name = name
         self._metrics = metrics
         self._requests = metrics.cell("requests", name)
+        self.request_bytes = metrics.cell("request_bytes", name)
+        self.response_bytes = metrics.cell("response_bytes", name)
         self._histogram = metrics.histogram("request_seconds", name)
 
     @property
@@ -47,6 +49,7 @@ class BrokerStats:
         self.sendfile_bytes = metrics.cell("sendfile_bytes")
         self.produced_bytes = metrics.cell("produced_bytes")
         self.produced_batches = metrics.cell("produced_batches")
+        self.produced_records = metrics.cell("produced_records")
         self.fetched_bytes = metrics.cell("fetched_bytes", "consumer")
         self.replicated_bytes = metrics.cell("fetched_bytes", "follower")
         self.loop_lag = metrics.histogram("event_loop_lag_seconds")

@@ -204,6 +204,9 @@ class ProduceHandler:
         pending.required_offset = appended.last_offset + 1
         connection.slots.append(pending)
         self.stats.produced_bytes.value += size
+        if not appended.duplicate:
+            self.stats.produced_batches.value += 1
+            self.stats.produced_records.value += appended.last_offset - appended.base_offset + 1
         self.pending.append(pending)
         if not connection.dirty:
             connection.mark_dirty()
@@ -246,6 +249,9 @@ class ProduceHandler:
             result.message = appended.message
             result.record_errors = appended.record_errors
             return result
+        if not appended.duplicate:
+            self.stats.produced_batches.value += 1
+            self.stats.produced_records.value += appended.last_offset - appended.base_offset + 1
         result.base_offset = appended.base_offset
         result.append_time_ms = appended.append_time_ms
         result.partition = partition
