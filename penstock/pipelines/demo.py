@@ -126,7 +126,7 @@ def main() -> None:
     shop = Shop(producer, seed=int(now), began=now - HISTORY_SECONDS)
     with SyncClient(arguments.bootstrap) as client:
         for topic in TOPICS:
-            client.run(lambda inner, topic=topic: ensure_topic(inner, topic, partitions=2))  # type: ignore[misc]
+            client.run(lambda inner, topic=topic: ensure_topic(inner, topic, partitions=1))  # type: ignore[misc]
         shop.catch_up(now)
         spec = specification(str(arguments.folder.absolute()))
         store = PipelineStore(client)
