@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Compiled modules are kept: a broker then starts in half the time, and the tests start hundreds.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: prove-crash prove-chaos prove-eos setup run test lint format bench soak prove-spark-eos docs clean
+.PHONY: prove-crash prove-chaos prove-eos setup run test lint format bench soak prove-spark-eos prove-pipelines docs clean
 
 setup: $(VENV)/.complete
 
@@ -49,6 +49,9 @@ prove-eos: setup
 
 prove-spark-eos: setup
 	$(BIN)/python -m penstock.testing.spark_eos $(ARGS)
+
+prove-pipelines: setup
+	PENSTOCK_LONG_STORIES=1 $(BIN)/python -m pytest -v -p no:xdist --timeout 1800 -m slow tests/pipelines
 
 docs: setup
 	$(BIN)/python scripts/render_docs.py

@@ -1,7 +1,11 @@
-"""One Spark session and one broker for all stories of this folder: starting a JVM takes longer than most of them."""
+"""One Spark session and one broker for all stories of this folder: starting a JVM takes longer than most of them.
+
+Stories that start further JVMs are marked `slow` and take minutes: `make prove-pipelines` tells them, not the suite.
+"""
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,6 +14,19 @@ from typing import Any
 import pytest
 
 from penstock.testing.broker_process import BrokerProcess
+
+LONGEST_SECONDS = 900  # a story that hangs ends; one on a busy machine does not
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    is_long_wanted = bool(os.environ.get("PENSTOCK_LONG_STORIES"))
+    for item in items:
+        if not item.path.is_relative_to(Path(__file__).parent):
+            continue
+        if item.get_closest_marker("slow") is None:
+            item.add_marker(pytest.mark.timeout(LONGEST_SECONDS))
+        elif not is_long_wanted:
+            item.add_marker(pytest.mark.skip(reason="a long story with JVMs of its own: make prove-pipelines"))
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +40,7 @@ def spark() -> Iterator[Any]:
             "spark.driver.memory": "1g",
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.sql.shuffle.partitions": "2",
+            "spark.sql.codegen.wholeStage": "false",  # a few rows each: compiling takes longer than running
         },
         log_level="off",
     )
