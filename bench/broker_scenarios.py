@@ -287,6 +287,8 @@ def grow_history(folder: Path, total_bytes: int) -> None:
         for ending in (".log", ".index", ".timeindex"):
             path.with_name("00000000000001000000" + ending).touch()
             path.with_suffix(ending).touch()
+        for snapshot in path.parent.glob("*.snapshot"):  # the state behind the history: nobody need read it again
+            snapshot.rename(path.with_name("00000000000001000000.snapshot"))
         with path.open("r+b") as file:
             file.write(batch)
             file.truncate(total_bytes // len(segments))

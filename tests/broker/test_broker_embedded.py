@@ -115,6 +115,9 @@ def test_metrics_health_and_readiness_are_served_over_http() -> None:
         }
         assert values['penstock_requests_total{api="Produce"}'] == 1
         assert values['penstock_request_seconds_count{api="Fetch"}'] == 1
+        assert values['penstock_request_bytes_total{api="Produce"}'] > len(batch(b"v"))
+        assert values['penstock_response_bytes_total{api="Fetch"}'] > len(batch(b"v"))
+        assert values["penstock_produced_batches_total"] == values["penstock_produced_records_total"] == 1
         assert values['penstock_partitions{role="leader"}'] >= 1
         assert values["penstock_controller_active"] == 1
         assert values["penstock_event_loop_lag_seconds_count"] >= 0
