@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.coordinator.group.offset_records import encode_offset, group_prefix, offset_slot
@@ -14,13 +14,15 @@ from penstock.coordinator.shard_log import NO_PRODUCER, Producer, Record
 from penstock.protocol.batch import BatchHeader, build_batch, read_payload, read_records
 from penstock.protocol.records import InvalidRecords, new_record
 
+unhurried = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 lengths = st.sampled_from([0, 1, 30, 63, 64, 100, 8191, 8192, 20_000])
 records = st.tuples(
     st.none() | lengths.map(lambda n: b"k" * n), st.none() | lengths.map(lambda n: b"v" * n), st.integers(0, 10**6)
 )
 
 
-@given(st.lists(records, min_size=1, max_size=200), st.integers(1, 50))
+@unhurried
+@given(st.lists(records, min_size=1, max_size=90), st.integers(1, 50))
 def test_rows_are_what_the_batch_holds(given_records: list[tuple[bytes | None, bytes | None, int]], step: int) -> None:
     batch = build_batch([new_record(key, value, 1_700_000_000_000 + late) for key, value, late in given_records])
     header = BatchHeader.parse(batch)
@@ -62,6 +64,7 @@ steps = st.lists(
 )
 
 
+@unhurried
 @given(steps)
 def test_many_offsets_at_once_are_the_same_as_one_by_one(
     loaded: list[tuple[Producer, list[Row], bool]],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.coordinator.transaction import records
@@ -80,6 +80,7 @@ transactions = st.builds(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(transactions)
 def test_what_is_written_is_read_back(transaction: Transaction) -> None:
     assert records.decode_value("id", records.encode_value(transaction)) == transaction
