@@ -105,22 +105,21 @@ def test_an_expectation_that_must_hold_stops_the_pipeline_before_anything_is_wri
     assert read_topic(out) == []
 
 
-def test_files_tables_and_generators(
+def test_files_and_tables(
     spark: Any,
     place: Place,
     new_topic: Callable[..., str],
     produce: Callable[..., None],
-    read_topic: Callable[..., Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("EXAMPLE_FOLDER", str(tmp_path))
     topic = new_topic(partitions=1, label="orders")
     produce(topic, GOOD)
-    for name in ("topic-to-files", "topic-to-parquet", "topic-to-delta"):
+    for name in ("topic-to-files", "topic-to-delta", "topic-to-parquet"):
         spec = renamed(load(EXAMPLES / f"{name}.yml"), topic)
         once(spec, spark, place)
-        once(spec, spark, place)
+    once(spec, spark, place)  # nothing is new, nothing is written again
     expected = {f"k{n}" for n in range(1, 9)}
     assert {row.id for row in spark.read.json(str(tmp_path / "out-json")).collect()} == expected
     table = spark.read.parquet(str(tmp_path / "orders-parquet"))
@@ -133,16 +132,26 @@ def test_files_tables_and_generators(
     data["views"]["plain"] = "SELECT id, CAST(amount AS STRING) AS amount FROM orders"
     with pytest.raises(SpecError, match="has another schema: amount is double there and string here"):
         Execution.prepare(from_data(data), spark, place)
-    # Files in, and the generator: the same rows for the same seed.
+
+
+def test_files_in_and_the_generator(
+    spark: Any,
+    place: Place,
+    new_topic: Callable[..., str],
+    read_topic: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("EXAMPLE_FOLDER", str(tmp_path))
     (tmp_path / "incoming").mkdir()
     (tmp_path / "incoming" / "a.csv").write_text("id,amount\na,1.5\nb,2.5\n")
     out = new_topic(label="from-files")
-    data = renamed(load(EXAMPLES / "files-to-topic.yml"), topic).to_data()
+    data = renamed(load(EXAMPLES / "files-to-topic.yml"), "unused").to_data()
     data["sinks"]["out"]["options"]["topic"] = out
     once(from_data(data), spark, place)
     assert sorted(message.key() for message in read_topic(out)) == [b"a", b"b"]
     made = new_topic(label="made-up")
-    data = renamed(load(EXAMPLES / "generate-orders.yml"), topic).to_data()
+    data = renamed(load(EXAMPLES / "generate-orders.yml"), "unused").to_data()
     data["sinks"]["orders"]["options"]["topic"] = made
     once(from_data(data), spark, place)
     assert len({message.key() for message in read_topic(made)}) == 100
