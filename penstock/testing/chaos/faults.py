@@ -8,7 +8,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from penstock.testing.chaos.hosts import READY_SECONDS, BrokerHost, Hosts
@@ -45,7 +45,9 @@ def faketime_environment(folder: Path) -> dict[str, str]:
 
 
 class Faults:
-    def __init__(self, hosts: Hosts, seed: int, say: Callable[[str], None], clock_file: Path | None) -> None:
+    def __init__(
+        self, hosts: Hosts, seed: int, say: Callable[[str], None], clock_file: Path | None, without: Sequence[str] = ()
+    ) -> None:
         self.hosts = hosts
         self.random = random.Random(seed)
         self.say = say
@@ -71,6 +73,8 @@ class Faults:
             self._faults.append((2, "clock step", self._step_clock))
         else:
             self.skipped.append("clock step: libfaketime is not installed")
+        self._faults = [fault for fault in self._faults if fault[1] not in without]
+        self.skipped += [f"{name}: left out by request" for name in without]
 
     def one(self) -> None:
         weights = [weight for weight, _, _ in self._faults]

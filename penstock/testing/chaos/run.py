@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,7 +70,12 @@ class Report:
 
 
 def run_chaos(
-    minutes: float, seed: int, folder: Path, sandboxed: bool, say: Callable[[str], None] | None = None
+    minutes: float,
+    seed: int,
+    folder: Path,
+    sandboxed: bool,
+    without: Sequence[str] = (),
+    say: Callable[[str], None] | None = None,
 ) -> Report:
     started = time.monotonic()
 
@@ -90,7 +95,7 @@ def run_chaos(
         clients += [transactions, Reader(hosts.bootstrap, history)]
         for client in clients:
             client.start()
-        faults = Faults(hosts, seed, tell, folder / "clock-offset" if environment else None)
+        faults = Faults(hosts, seed, tell, folder / "clock-offset" if environment else None, without)
         while time.monotonic() - started < minutes * 60:
             faults.pause(1.0, 5.0)
             faults.one()
