@@ -154,13 +154,12 @@ class PostgresStreamReader(DataSourceStreamReader):
         column = quoted(self._options["column"])
         names = ", ".join(f"{quoted(name)}::text" if kind == "string" else quoted(name) for name, kind in self._columns)
         table = table_name(self._options["table"])
-        where = f"{column} <= %(end)s AND (%(start)s::text IS NULL OR {column} > %(start)s)"
+        where, bounds = f"{column} <= %(end)s", {"end": partition.end}
+        if partition.start is not None:
+            where, bounds = f"{where} AND {column} > %(start)s", {**bounds, "start": partition.start}
         with self._connect() as connection, connection.cursor(name="penstock") as cursor:
             cursor.itersize = _FETCH_ROWS
-            cursor.execute(
-                f"SELECT {names} FROM {table} WHERE {where} ORDER BY {column}",
-                {"start": partition.start, "end": partition.end},
-            )
+            cursor.execute(f"SELECT {names} FROM {table} WHERE {where} ORDER BY {column}", bounds)
             yield from cursor
 
     def commit(self, end: dict[str, Any]) -> None:
