@@ -16,7 +16,7 @@ import time
 # Debian packages that some tests drive: installed when we may, else those tests skip and say so.
 PACKAGES = {"kcat": "kcat", "jq": "jq", "strace": "strace", "initdb": "postgresql", "faketime": "faketime"}
 
-PARALLEL = ["tests", "--ignore=tests/pipelines", "--ignore=tests/cluster", "-n", "2", "--dist", "worksteal"]
+PARALLEL = ["tests", "--ignore=tests/pipelines", "--ignore=tests/cluster", "-n", "2", "--dist", "loadfile"]
 GROUPS = {
     "rooms": PARALLEL,
     "cluster": ["tests/cluster", "-n", "2", "--dist", "loadfile"],
