@@ -57,7 +57,7 @@ docs: setup
 	$(BIN)/python scripts/render_docs.py
 
 lock: setup
-	$(BIN)/uv pip compile --quiet --all-extras --no-annotate --no-header --no-emit-index-url pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --all-extras --no-annotate --no-header pyproject.toml -o requirements.lock
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis penstock-data
