@@ -73,10 +73,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[SyncClient]:
         if request.param == "kafka":
             bootstrap = request.getfixturevalue("secure_kafka").bootstrap
         else:
-            make = getattr(penstock, "Broker", None)
-            if make is None:
-                pytest.skip("penstock.Broker does not exist yet")
-            bootstrap = stack.enter_context(make()).bootstrap
+            bootstrap = stack.enter_context(penstock.Broker()).bootstrap
         yield stack.enter_context(SyncClient(bootstrap))
 
 
