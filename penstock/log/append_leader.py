@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.log import maintenance, producer_replay
 from penstock.log.append_follower import apply_marker, stage_whole
 from penstock.log.producer_state import KEPT_BATCHES, MAX_SEQUENCE, KeptBatch, ProducerEntry, VerificationGuard
-from penstock.log.results import AppendResult, Origin
+from penstock.log.results import AppendResult, LogWriteError, Origin
 from penstock.log.segment import RECENT_MAX
 from penstock.log.staging import assign_epoch, begin_stage, index_batch
 from penstock.log.validation import (
@@ -195,7 +195,12 @@ def append_as_leader(
         or max_timestamp > segment.roll_after_timestamp
         or last_offset - segment.base_offset > _MAX_SPAN
     ) and maintenance.should_roll(log, size, max_timestamp, last_offset):
-        maintenance.roll(log, base_offset)
+        try:
+            maintenance.roll(log, base_offset)
+        except LogWriteError:
+            if producer_id >= 0:
+                log.producers_state.note_refused(producer_id, producer_epoch, sequence, ErrorCode.KAFKA_STORAGE_ERROR)
+            raise
         segment = log.active
         position = 0
         maintenance.should_roll(log, size, max_timestamp, last_offset)  # sets the new segment's roll time
@@ -260,6 +265,14 @@ def append_as_leader(
     )
 
 
+def note_refused(log: Log, batch: Buffer, error: ErrorCode) -> None:
+    """The leader may not take this batch now. What its producer has in the pipe behind it gets the same answer."""
+    if len(batch) >= HEADER_BYTES:
+        header = BatchHeader.parse(batch)
+        if header.producer_id >= 0 and header.base_sequence >= 0:
+            log.producers_state.note_refused(header.producer_id, header.producer_epoch, header.base_sequence, error)
+
+
 def _refuse(log: Log, error: ErrorCode, detail: str) -> AppendResult:
     plain = error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE)
     return AppendResult(error, log_start_offset=-1 if plain else log.log_start_offset, detail=detail)
@@ -306,7 +319,9 @@ def _check_producer(
             log, ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {producer_epoch} of producer {producer_id} < {entry.epoch}"
         )
     if origin is _CLIENT:
-        fault = state.check_sequence(entry, producer_id, producer_epoch, sequence)
+        fault = state.refused_before(entry, producer_id, producer_epoch, sequence) or state.check_sequence(
+            entry, producer_id, producer_epoch, sequence
+        )
         if fault is not None:
             return _refuse(log, *fault)
     if entry is not None and entry.txn_first_offset >= 0 and not transactional:

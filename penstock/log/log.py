@@ -89,6 +89,7 @@ class Log:
             segment.roll_after_timestamp = UNKNOWN_ROLL_TIME
 
     append_as_leader = append_leader.append_as_leader
+    note_refused = append_leader.note_refused
     append_as_follower = append_follower.append_as_follower
     replay = append_follower.replay
     write_staged = staging.write_staged

@@ -84,7 +84,7 @@ class EndedTransaction(NamedTuple):
 class ProducerState:
     """All producers of one log."""
 
-    __slots__ = ("_unreplicated", "_verifications", "entries", "ongoing", "recalled")
+    __slots__ = ("_refused", "_unreplicated", "_verifications", "entries", "ongoing", "recalled")
 
     def __init__(self) -> None:
         self.entries: dict[int, ProducerEntry] = {}
@@ -94,6 +94,8 @@ class ProducerState:
         self._unreplicated: dict[int, int] = {}
         self._verifications: dict[int, _Verification] = {}
         self.recalled: set[int] = set()  # producers whose older batches were read back from the log
+        # Producer id → epoch, sequence and error of its first batch that we refused although it was next in line.
+        self._refused: dict[int, tuple[int, int, ErrorCode]] = {}
 
     # -- checks
 
@@ -139,6 +141,39 @@ class ProducerState:
             f"Out of order sequence number for producer {producer_id}: {sequence} (incoming seq. number), "
             f"{last} (current end sequence number)",
         )
+
+    def note_refused(self, producer_id: int, epoch: int, sequence: int, error: ErrorCode) -> None:
+        """A batch could not be taken in for a reason of our own (disk, replicas); its producer will send it again."""
+        entry = self.entries.get(producer_id)
+        if self._refusal(entry, producer_id, epoch) is None:
+            self._refused[producer_id] = (epoch, sequence, error)
+
+    def refused_before(
+        self, entry: ProducerEntry | None, producer_id: int, epoch: int, sequence: int
+    ) -> tuple[ErrorCode, str] | None:
+        """Whether a batch comes too early only because we refused one before it: it gets the same answer.
+
+        Pipelined batches arrive behind a refused one. OUT_OF_ORDER_SEQUENCE_NUMBER would make librdkafka begin a new
+        epoch, in which batches of other partitions that are stored, but not acknowledged yet, are sent again.
+        """
+        refusal = self._refusal(entry, producer_id, epoch) if self._refused else None
+        if refusal is None or sequence <= refusal[1]:
+            return None
+        return refusal[2], f"batch {refusal[1]} of producer {producer_id} was refused and has to come first"
+
+    def _refusal(self, entry: ProducerEntry | None, producer_id: int, epoch: int) -> tuple[int, int, ErrorCode] | None:
+        """The refusal that still keeps this producer waiting; one that was made good is forgotten."""
+        refusal = self._refused.get(producer_id)
+        if refusal is None:
+            return None
+        stands = refusal[0] == epoch
+        if stands and entry is not None and entry.epoch == epoch:
+            expected = 0 if entry.last_sequence == MAX_SEQUENCE else entry.last_sequence + 1
+            stands = refusal[1] == expected
+        if not stands:
+            del self._refused[producer_id]
+            return None
+        return refusal
 
     def check_marker(
         self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int
@@ -203,20 +238,22 @@ class ProducerState:
             self.ongoing[first_offset] = producer_id
         return undo
 
-    def undo(self, undo: Undo) -> None:
-        """Take back one `put_batch`; the newest first."""
+    def undo(self, undo: Undo) -> tuple[int, int]:
+        """Take back one `put_batch`; the newest first. Returns epoch and first sequence of the batch."""
         producer_id, entry, epoch, coordinator_epoch, timestamp, txn_first_offset, batches = undo
         current = self.entries[producer_id]
+        taken_back = current.epoch, current.batches[-1][0]
         if current.txn_first_offset != NO_OFFSET and (entry is None or txn_first_offset == NO_OFFSET):
             self.ongoing.pop(current.txn_first_offset, None)
         if entry is None:
             del self.entries[producer_id]
-            return
+            return taken_back
         entry.epoch = epoch
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = timestamp
         entry.txn_first_offset = txn_first_offset
         entry.batches = batches
+        return taken_back
 
     def end_transaction(
         self, producer_id: int, epoch: int, coordinator_epoch: int, aborted: bool, offset: int, timestamp: int
@@ -298,6 +335,7 @@ class ProducerState:
         ]
         for producer_id in old:
             del self.entries[producer_id]
+            self._refused.pop(producer_id, None)
         for producer_id, known in list(self._verifications.items()):
             if now_ms - known.timestamp_ms >= expiration_ms:
                 del self._verifications[producer_id]
@@ -308,6 +346,7 @@ class ProducerState:
         self.ongoing.clear()
         self._unreplicated.clear()
         self._verifications.clear()
+        self._refused.clear()
         self.recalled.clear()
 
     def load(self, entries: Iterable[ProducerEntry]) -> None:

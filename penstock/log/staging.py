@@ -9,6 +9,7 @@ from penstock.log import maintenance
 from penstock.log.files import NO_SPACE_ERRNOS, write_all
 from penstock.log.results import LogWriteError
 from penstock.log.segment import UNKNOWN_ROLL_TIME, Segment
+from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.log.log import Log
@@ -92,6 +93,18 @@ def _write_index_pages(log: Log, segment: Segment) -> None:
             log.events.failed(log, error)
 
 
+def _take_back_producers(log: Log) -> None:
+    """Their batches are void; what they have in the pipe behind those waits until those come again."""
+    state = log.producers_state
+    first_void: dict[int, tuple[int, int]] = {}
+    for undo in reversed(log.undo):
+        first_void[undo[0]] = state.undo(undo)
+    log.undo.clear()
+    for producer_id, (epoch, sequence) in first_void.items():
+        if sequence >= 0:
+            state.note_refused(producer_id, epoch, sequence, ErrorCode.KAFKA_STORAGE_ERROR)
+
+
 def _void_staged(log: Log, cause: OSError) -> None:
     """Back to the last good end, in memory and in the file."""
     segment = log.active
@@ -108,9 +121,7 @@ def _void_staged(log: Log, cause: OSError) -> None:
     segment.offset_index.file.drop_pending_from(index_bytes)
     segment.time_index.drop_pending_from(time_index_bytes)
     segment.forget_recent()
-    for undo in reversed(log.undo):
-        log.producers_state.undo(undo)
-    log.undo.clear()
+    _take_back_producers(log)
     if log.marked_epochs is not None:
         log.epochs.restore(log.marked_epochs)
         log.marked_epochs = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from penstock.log.results import AbortedTransaction, AppendResult, FollowerAppend, OffsetOutOfRange, Region
+    from penstock.protocol.errors import ErrorCode
 
 Buffer = bytes | bytearray | memoryview
 
@@ -41,6 +42,7 @@ class ReplicaLog(Protocol):
     def append_as_leader(
         self, batch: Buffer, leader_epoch: int, now_ms: int, *args: Any, **kw: Any
     ) -> AppendResult: ...
+    def note_refused(self, batch: Buffer, error: ErrorCode) -> None: ...
     def append_as_follower(self, batches: Buffer) -> FollowerAppend: ...
     def write_staged(self) -> None: ...
     def read(

@@ -144,6 +144,8 @@ class ReplicaManager:
             return AppendResult(ErrorCode(self.hosting_error(topic, index)))
         error = partition.append_error(acks)
         if error or (leader_epoch != -1 and leader_epoch != partition.leader_epoch):
+            if error == ErrorCode.NOT_ENOUGH_REPLICAS:
+                partition.log.note_refused(batch, ErrorCode.NOT_ENOUGH_REPLICAS)
             return AppendResult(ErrorCode(error or ErrorCode.NOT_LEADER_OR_FOLLOWER))
         try:
             result = partition.log.append_as_leader(

@@ -70,7 +70,7 @@ def _without_identities(text: str) -> str:
 
 
 @pytest.mark.java
-def test_the_same_commands_print_the_same(apache_kafka: peers.KafkaPeer, tmp_path: Path) -> None:
+def test_the_same_commands_print_the_same(own_apache_kafka: peers.KafkaPeer, tmp_path: Path) -> None:
     with penstock.Broker(settings={"group.initial.rebalance.delay.ms": "0", "broker.id": "1"}) as broker:
         ours = tell(broker.bootstrap, tmp_path)
-    assert ours == tell(apache_kafka.bootstrap, tmp_path)
+    assert ours == tell(own_apache_kafka.bootstrap, tmp_path)

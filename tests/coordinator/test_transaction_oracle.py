@@ -110,8 +110,8 @@ def comparable(entries: list[tuple[str, bytes]]) -> dict[str, list[Transaction]]
     return by_id
 
 
-def test_penstock_answers_and_writes_as_kafka_does(apache_kafka: Any, penstock_broker_factory: Any) -> None:
-    with SyncClient(apache_kafka.bootstrap) as kafka:
+def test_penstock_answers_and_writes_as_kafka_does(own_apache_kafka: Any, penstock_broker_factory: Any) -> None:
+    with SyncClient(own_apache_kafka.bootstrap) as kafka:
         expected = script(kafka)
         theirs = transaction_log(kafka)
     broker = penstock_broker_factory(settings={"transaction.two.phase.commit.enable": "false"})

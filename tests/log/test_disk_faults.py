@@ -17,7 +17,7 @@ from penstock.log.log_manager import LogManager
 from penstock.log.results import LogDirectoryFailed, LogWriteError
 from penstock.log.verify import verify
 from penstock.protocol.errors import ErrorCode
-from penstock.testing.log_tools import append, commit_all, put, read_all, reload
+from penstock.testing.log_tools import append, batch_of, commit_all, put, read_all, reload
 
 MakeLog = Callable[..., Log]
 
@@ -75,6 +75,74 @@ def test_a_full_disk_voids_what_was_staged_and_nothing_else(
     log.active.write_indexes()
     assert list(verify(log.directory, records=True)) == []
     assert read_all(reload(log)) == read_all(log)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_stands_in_the_pipe_behind_a_voided_batch_waits_for_it(
+    make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """OUT_OF_ORDER would make librdkafka begin a new epoch and send again what is stored elsewhere."""
+    log = make_log()
+    sequence = 0
+
+    def send(sequence: int, epoch: int = 0) -> ErrorCode:
+        return append(log, (b"k", b"v"), producer_id=1, producer_epoch=epoch, base_sequence=sequence).error
+
+    if known:
+        assert send(0) is ErrorCode.NONE
+        log.write_staged()
+        sequence = 1
+    with monkeypatch.context() as patch:
+        FullDisk(patch, 0)
+        send(sequence)
+        send(sequence + 1)
+        with pytest.raises(LogWriteError):
+            log.write_staged()
+    # Space is back before the producer has heard of it: the rest of its pipe arrives.
+    assert send(sequence + 2) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert send(sequence + 3) is ErrorCode.KAFKA_STORAGE_ERROR
+    for again in range(4):
+        assert send(sequence + again) is ErrorCode.NONE
+    assert send(sequence + 9) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "a gap that the producer made"
+    log.write_staged()
+    assert log.log_end_offset == sequence + 4
+    assert send(0, epoch=1) is ErrorCode.NONE
+
+
+def test_a_roll_that_fails_keeps_the_pipe_waiting_too(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = make_log(segment_bytes=300)
+
+    def send(sequence: int) -> ErrorCode:
+        return append(log, (b"k", bytes(100)), producer_id=1, producer_epoch=0, base_sequence=sequence).error
+
+    assert [send(0), send(1)] == [ErrorCode.NONE] * 2
+    log.write_staged()
+    with monkeypatch.context() as patch:
+        FullDisk(patch, 0)
+        with pytest.raises(LogWriteError):
+            send(2)
+    assert send(3) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert [send(2), send(3)] == [ErrorCode.NONE] * 2
+
+
+def test_a_batch_refused_for_want_of_replicas_keeps_the_pipe_waiting(make_log: MakeLog) -> None:
+    log = make_log()
+
+    def batch(sequence: int) -> bytes:
+        return batch_of(log, (b"k", b"v"), producer_id=1, producer_epoch=0, base_sequence=sequence)
+
+    log.note_refused(batch(0), ErrorCode.NOT_ENOUGH_REPLICAS)
+    log.note_refused(batch(1), ErrorCode.NOT_ENOUGH_REPLICAS)
+    answers = [
+        log.append_as_leader(batch(sequence), 0, log.events.clock.now_ms()).error for sequence in (2, 0, 1, 2, 7)
+    ]
+    assert answers == [
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ]
 
 
 def test_a_roll_that_fails_leaves_the_log_usable(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="chooses the faults")
     parser.add_argument("--folder", type=Path, help="where to keep data and logs (default: a temporary folder)")
     parser.add_argument("--without", action="append", default=[], metavar="FAULT", help="leave out, e.g. 'disk full'")
+    parser.add_argument("--only", metavar="FAULT", help="this fault and no other")
     options = parser.parse_args()
     sandboxed = bool(os.environ.get(SANDBOX_VARIABLE))
     if not sandboxed:
@@ -27,10 +28,12 @@ def main() -> int:
         print(f"without network faults: {reason}", file=sys.stderr)
     if options.folder is not None:
         options.folder.mkdir(parents=True, exist_ok=True)
-        report = run_chaos(options.minutes, options.seed, options.folder.resolve(), sandboxed, options.without)
+        report = run_chaos(
+            options.minutes, options.seed, options.folder.resolve(), sandboxed, options.without, options.only
+        )
     else:
         with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder:
-            report = run_chaos(options.minutes, options.seed, Path(folder), sandboxed, options.without)
+            report = run_chaos(options.minutes, options.seed, Path(folder), sandboxed, options.without, options.only)
     print(f"seed {options.seed}, {options.minutes:g} minutes")
     print("\n".join(report.lines()))
     return 0 if report.good else 1

@@ -46,7 +46,13 @@ def faketime_environment(folder: Path) -> dict[str, str]:
 
 class Faults:
     def __init__(
-        self, hosts: Hosts, seed: int, say: Callable[[str], None], clock_file: Path | None, without: Sequence[str] = ()
+        self,
+        hosts: Hosts,
+        seed: int,
+        say: Callable[[str], None],
+        clock_file: Path | None,
+        without: Sequence[str] = (),
+        only: str | None = None,
     ) -> None:
         self.hosts = hosts
         self.random = random.Random(seed)
@@ -73,7 +79,7 @@ class Faults:
             self._faults.append((2, "clock step", self._step_clock))
         else:
             self.skipped.append("clock step: libfaketime is not installed")
-        self._faults = [fault for fault in self._faults if fault[1] not in without]
+        self._faults = [fault for fault in self._faults if fault[1] not in without and only in (None, fault[1])]
         self.skipped += [f"{name}: left out by request" for name in without]
 
     def one(self) -> None:

@@ -75,6 +75,7 @@ def run_chaos(
     folder: Path,
     sandboxed: bool,
     without: Sequence[str] = (),
+    only: str | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Report:
     started = time.monotonic()
@@ -95,7 +96,7 @@ def run_chaos(
         clients += [transactions, Reader(hosts.bootstrap, history)]
         for client in clients:
             client.start()
-        faults = Faults(hosts, seed, tell, folder / "clock-offset" if environment else None, without)
+        faults = Faults(hosts, seed, tell, folder / "clock-offset" if environment else None, without, only)
         while time.monotonic() - started < minutes * 60:
             faults.pause(1.0, 5.0)
             faults.one()

@@ -36,6 +36,15 @@ BY_DESIGN: dict[str, str] = {
     "Two-phase commit": (
         "InitProducerId v6 keeps prepared transactions (KIP-939 completely). Kafka 4.3 refuses that flag."
     ),
+    "A full disk": (
+        "Kafka takes the folder off line and leaves the partition to another replica. Penstock answers"
+        " KAFKA_STORAGE_ERROR, goes on reading, and writes again when there is space."
+    ),
+    "Batches behind a refused one": (
+        "When a batch of an idempotent producer was refused for want of disk or replicas, those that stand in the pipe"
+        " behind it get the same error until it comes again. Kafka says OUT_OF_ORDER_SEQUENCE_NUMBER, upon which"
+        " librdkafka begins a new epoch and may store batches of other partitions twice."
+    ),
     "Share groups, streams groups, delegation tokens, telemetry, tiered storage": "not there; not advertised.",
     "Index files": "kept at their exact size instead of preallocated; Kafka reads both.",
 }

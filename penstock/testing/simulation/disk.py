@@ -140,6 +140,9 @@ class SimLog:
         self._stage(entry)
         return AppendResult(ErrorCode.NONE, entry.base_offset, entry.next_offset - 1)
 
+    def note_refused(self, batch: Any, error: ErrorCode) -> None:
+        """The simulated producers have one batch in flight: nothing stands behind a refused one."""
+
     def append_as_follower(self, batches: Any) -> FollowerAppend:
         taken = list(decode_entries(batches))
         for entry in taken:
