@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,7 +135,10 @@ class ZooKeeperProcess:
         ensemble: Sequence[EnsembleMember] = (),
         tick_ms: int = 1000,
         max_heap_mb: int = 256,
+        properties: Mapping[str, str] | None = None,
+        java_options: Sequence[str] = (),
     ) -> None:
+        """`properties` are further lines of its zoo.cfg (TLS, authentication), `java_options` go to its JVM."""
         self.data_dir = data_dir
         self.host = host
         self.port = port
@@ -143,6 +146,8 @@ class ZooKeeperProcess:
         self._ensemble = list(ensemble)
         self._tick_ms = tick_ms
         self._max_heap_mb = max_heap_mb
+        self._properties = dict(properties or {})
+        self._java_options = list(java_options)
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -169,6 +174,7 @@ class ZooKeeperProcess:
             "-XX:TieredStopAtLevel=1",
             "-Dzookeeper.jmx.log4j.disable=true",
             f"-Dlog4j2.configurationFile={self.data_dir / 'log4j2.properties'}",
+            *self._java_options,
             "-cp",
             os.pathsep.join(find_jars()),
             _MAIN_CLASS,
@@ -191,6 +197,7 @@ class ZooKeeperProcess:
             "4lw.commands.whitelist=ruok,srvr,stat,mntr",
         ]
         lines += [f"server.{m.server_id}={m.host}:{m.peer_port}:{m.election_port}" for m in self._ensemble]
+        lines += [f"{name}={value}" for name, value in self._properties.items()]
         return "\n".join(lines) + "\n"
 
     def start(self, *, wait: bool = True) -> None:

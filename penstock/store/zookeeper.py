@@ -102,7 +102,8 @@ class ZooKeeperStore(TreeStore):
         except TimeoutError:
             await self.close()
             address = self._settings["zookeeper.connect"]
-            raise ConnectionLost("/", f"no ZooKeeper answers at {address} within {timeout_ms} ms") from None
+            hint = "; is penstock.zookeeper.auth right?" if self._settings["penstock.zookeeper.auth"] else ""
+            raise ConnectionLost("/", f"no ZooKeeper answers at {address} within {timeout_ms} ms{hint}") from None
         except BaseException:
             await self.close()
             raise
