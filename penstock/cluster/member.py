@@ -17,9 +17,9 @@ import asyncio
 import base64
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.base.clock import Clock, SystemClock
 from penstock.base.settings import Settings
@@ -43,13 +43,23 @@ from penstock.cluster.peer_calls import ask_for_controlled_shutdown
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.topics import TopicAdmin
 from penstock.protocol.errors import ErrorCode
-from penstock.store.interface import NodeExists, NoNode, SessionState, StoreError, TreeStore
+from penstock.store.interface import (
+    ConnectionLost,
+    NodeExists,
+    NoNode,
+    SessionExpired,
+    SessionState,
+    StoreError,
+    TreeStore,
+)
 from penstock.store.subscriptions import wait_until_deleted
 
 if TYPE_CHECKING:
     from penstock.client.security import Security
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 FIRST_IMAGE_SECONDS = 60.0
 RETRY_SECONDS = 0.5
@@ -100,12 +110,12 @@ class ClusterMember:
     async def join(self, node_id: int | None = None) -> None:
         """Open the store session and learn the cluster's id and our own (`node_id`, the settings', or a new one)."""
         await self.store.start()
-        await self.store.ensure_paths(znodes.PERSISTENT_PATHS)
-        self.cluster_id = await _cluster_id(self.store)
+        await self._persistently(lambda: self.store.ensure_paths(znodes.PERSISTENT_PATHS))
+        self.cluster_id = await self._persistently(lambda: _cluster_id(self.store))
         if node_id is not None:
             self.node_id = node_id
         if self.node_id < 0:
-            self.node_id = await self._new_node_id()
+            self.node_id = await self._persistently(self._new_node_id)
         self.images = ImageHolder(self.cluster_id)
         self.images.subscribe(self._apply_dynamic_settings)
         self.images.subscribe(self._remind_of_failures)
@@ -128,11 +138,23 @@ class ClusterMember:
         """Tell the cluster where this broker listens and wait for the first image that knows it. `serve` is called
         in between: the image comes through the listeners."""
         self._endpoints = dict(endpoints)
-        await self._register_once()
+        await self._persistently(self._register_once)
         await self.controller.start()
         serve()
         if not await self.images.wait_until(self._knows_us, FIRST_IMAGE_SECONDS):
             raise TimeoutError(f"no controller has told broker {self.node_id} about the cluster yet")
+
+    async def _persistently(self, step: Callable[[], Awaitable[T]]) -> T:
+        """The store's server may go away in the middle of our start: the next one, or the same again, goes on."""
+        deadline = self.clock.monotonic() + FIRST_IMAGE_SECONDS
+        while True:
+            try:
+                return await step()
+            except (ConnectionLost, SessionExpired) as error:
+                if self.clock.monotonic() > deadline:
+                    raise
+                logger.warning("broker %d cannot start yet, trying again: %s", self.node_id, error)
+                await asyncio.sleep(RETRY_SECONDS)
 
     def _knows_us(self, image: MetadataImage) -> bool:
         us = image.brokers.get(self.node_id)
