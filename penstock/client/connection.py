@@ -11,6 +11,7 @@ import asyncio
 import ssl
 import struct
 import time
+from collections.abc import Callable
 from typing import Any
 
 from penstock.client.errors import (
@@ -36,6 +37,36 @@ _VERSION = "0.1.0"
 _HEADER = struct.Struct(">ihhi")
 
 
+class Posted:
+    """A request whose answer goes to a callback as it comes in, without a task in between: for loops that are hot."""
+
+    __slots__ = ("_on_answer", "_on_lost")
+
+    def __init__(self, on_answer: Callable[[memoryview], None], on_lost: Callable[[BaseException], None]) -> None:
+        self._on_answer: Callable[[memoryview], None] | None = on_answer
+        self._on_lost = on_lost
+
+    def cancel(self) -> None:
+        """Neither callback will be called any more."""
+        self._on_answer = None
+
+    def done(self) -> bool:
+        return self._on_answer is None
+
+    def set_result(self, frame: memoryview) -> None:
+        on_answer, self._on_answer = self._on_answer, None
+        if on_answer is not None:
+            on_answer(frame[4 + _tags_length(frame) :])
+
+    def set_exception(self, error: BaseException) -> None:
+        if self._on_answer is not None:
+            self._on_answer = None
+            self._on_lost(error)
+
+    def exception(self) -> None:
+        """For the connection, which treats it like a future."""
+
+
 class Connection:
     """Requests go out in the order of the calls; each caller awaits its own answer. Use `open` to make one."""
 
@@ -49,7 +80,7 @@ class Connection:
         self._frames = FrameReader(self._on_frame, self._on_lost, MAX_RESPONSE_BYTES)
         self._transport: asyncio.Transport | None = None
         self._correlation_id = 0
-        self._waiting: dict[int, asyncio.Future[memoryview]] = {}
+        self._waiting: dict[int, asyncio.Future[memoryview] | Posted] = {}
         self._free_slots = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._lost: Exception | None = None
         self._encoded_client_id = client_id.encode()
@@ -219,6 +250,20 @@ class Connection:
         has_tags = flexible if flexible_answer is None else flexible_answer
         return frame[4 + _tags_length(frame) :] if has_tags else frame[4:]
 
+    def post(
+        self,
+        api_key: int,
+        version: int,
+        body: bytes | bytearray,
+        on_answer: Callable[[memoryview], None],
+        on_lost: Callable[[BaseException], None],
+    ) -> Posted:
+        """Send an encoded body of a flexible version; one of the callbacks is called, on_answer with what follows the
+        header. Deadlines are the caller's."""
+        posted = Posted(on_answer, on_lost)
+        self._send(api_key, version, body, True, posted)
+        return posted
+
     async def send_without_answer(self, api_name: str, message: Any, version: int | None = None) -> None:
         """Produce with acks=0 is the one request that brokers do not answer."""
         api = messages.api(api_name)
@@ -233,7 +278,7 @@ class Connection:
         version: int,
         body: bytes | bytearray,
         flexible: bool,
-        future: asyncio.Future[memoryview] | None,
+        future: asyncio.Future[memoryview] | Posted | None,
     ) -> None:
         if self._lost is not None or self._transport is None:
             raise ConnectionLost(f"the connection to {self.address} is closed") from self._lost

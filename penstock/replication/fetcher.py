@@ -1,7 +1,9 @@
-"""The follower's loop: one task per leader broker that fetches for all partitions followed from it.
+"""The follower's loop: one fetcher per leader broker, for all partitions followed from it.
 
-One fetch is in flight at a time. Record bytes go from the received frame into the log as they are. The decisions are
-in `following` (what an answer means) and `fetch_plan` (what to ask next); here are only the connection and the waiting.
+One fetch is in flight at a time. An answer is taken in and the next fetch sent in the very callback that brought it:
+what is acknowledged with acks=all waits for this. A task connects, and takes over when an answer needs more than that.
+Record bytes go from the received frame into the log as they are. The decisions are in `following` (what an answer
+means) and `fetch_plan` (what to ask next).
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from penstock.base.clock import Clock
-from penstock.client.connection import Connection
-from penstock.client.errors import ClientError
+from penstock.client.connection import Connection, Posted
+from penstock.client.errors import ClientError, RequestTimedOut
 from penstock.protocol import messages
 from penstock.protocol.errors import error_name
 from penstock.replication import fetch_wire
@@ -57,7 +59,10 @@ class LeaderFetcher:
         self._by_id: dict[tuple[bytes, int], Partition] = {}
         self._changed = asyncio.Event()
         self._connection: Connection | None = None
-        self._in_flight: asyncio.Task[memoryview] | None = None
+        self._in_flight: Posted | None = None
+        self._deadline = 0.0  # of the fetch in flight
+        self._interrupted: asyncio.Future[None] | None = None  # ends when the task has to take over
+        self._out_of_range: list[tuple[Partition, Position]] = []
         self._task: asyncio.Task[None] | None = None
 
     def add(self, partition: Partition) -> None:
@@ -76,10 +81,8 @@ class LeaderFetcher:
 
     def reconnect(self) -> None:
         """Give up the connection; what is followed stays."""
-        if self._in_flight is not None:
-            self._in_flight.cancel()
-        else:
-            self._disconnect()
+        self._disconnect()
+        self._interrupt(None)
         self._changed.set()
 
     async def stop(self) -> None:
@@ -93,7 +96,7 @@ class LeaderFetcher:
         while True:
             try:
                 await self._wait_until_active()
-                await self._fetch_once()
+                await self._fetch_until_interrupted()
             except (ClientError, OSError, TimeoutError, ValueError) as error:
                 logger.info("fetching from broker %d failed, trying again: %s", self.leader_id, error)
                 self._disconnect()
@@ -105,57 +108,87 @@ class LeaderFetcher:
                 self._disconnect()
                 await self._pause(self._context.back_off_ms / 1000)
 
-    async def _fetch_once(self) -> None:
-        context = self._context
+    async def _fetch_until_interrupted(self) -> None:
+        """Begin, and let the callbacks go on; then do what only a task can."""
         connection = self._connection
         if connection is None or connection.closed or connection.expired:
             self._disconnect()
-            connection = self._connection = await context.connect(self.leader_id)
+            connection = self._connection = await self._context.connect(self.leader_id)
+        interrupted = self._interrupted = asyncio.get_running_loop().create_future()
+        try:
+            if not self._send_next():
+                return
+            while not interrupted.done():
+                left_s = self._deadline - self._context.clock.monotonic()
+                if left_s <= 0:
+                    raise RequestTimedOut(f"broker {self.leader_id} does not answer a fetch")
+                await asyncio.wait([interrupted], timeout=left_s)
+            interrupted.result()
+        finally:
+            self._interrupted = None
+        out_of_range, self._out_of_range = self._out_of_range, []
+        for partition, asked in out_of_range:
+            outcome = await self._ask_offsets(connection, partition, asked)
+            self.plan.settled((partition.topic, partition.index), outcome, self._now_ms())
+
+    def _send_next(self) -> bool:
+        """Whether there was something to ask for and a connection that is good for it."""
+        context, connection = self._context, self._connection
+        if connection is None or connection.expired:
+            return False
         self._hold_back_throttled()
         plan = self.plan.next(self._now_ms())
         self._changed.clear()
         if not self.plan.active:
-            return
-        body = fetch_wire.encode_request(plan, context.limits, context.node_id, context.broker_epoch())
-        timeout = context.limits.max_wait_ms / 1000 + context.request_timeout_seconds
-        self._in_flight = asyncio.ensure_future(
-            connection.request_bytes(fetch_wire.FETCH_KEY, fetch_wire.FETCH_VERSION, body, True, timeout_s=timeout)
+            return False
+        limits = context.limits
+        body = fetch_wire.encode_request(plan, limits, context.node_id, context.broker_epoch())
+        self._deadline = context.clock.monotonic() + limits.max_wait_ms / 1000 + context.request_timeout_seconds
+        self._in_flight = connection.post(
+            fetch_wire.FETCH_KEY, fetch_wire.FETCH_VERSION, body, self._answered, self._interrupt
         )
-        try:
-            answer = await self._in_flight
-        except asyncio.CancelledError:
-            if self._task is None or self._task.cancelling():
-                raise
-            self._disconnect()  # a partition joined: begin a new session that has it
-            return
-        finally:
-            self._in_flight = None
-        await self._take(connection, answer)
+        return True
 
-    async def _take(self, connection: Connection, body: memoryview) -> None:
+    def _answered(self, body: memoryview) -> None:
+        """The hot path: called by the transport."""
+        self._in_flight = None
+        try:
+            self._take(body)
+            if self._out_of_range or not self._send_next():
+                self._interrupt(None)
+        except Exception as error:
+            self._interrupt(error)
+
+    def _interrupt(self, error: BaseException | None) -> None:
+        """Let the task go on, with this error if there is one."""
+        self._in_flight = None
+        interrupted = self._interrupted
+        if interrupted is None or interrupted.done():
+            return
+        if error is None:
+            interrupted.set_result(None)
+        else:
+            interrupted.set_exception(error)
+
+    def _take(self, body: memoryview) -> None:
         head = fetch_wire.decode_head(body)
         if not self.plan.answered(head.error, head.session_id):
             if head.error not in SESSION_ERRORS:
                 raise ClientError(f"the leader answered with {error_name(head.error)}")
             return
         now_ms = self._now_ms()
-        out_of_range: list[tuple[Partition, Position]] = []
         for topic_id, index, answer in fetch_wire.decode_partitions(body):
             partition = self._by_id.get((topic_id, index))
             if partition is None:
                 continue
-            key = (partition.topic, index)
-            asked = self.plan.asked.get(key)
+            asked = self.plan.asked.get((partition.topic, index))
             if asked is None:
                 continue
             outcome = take_answer(partition, asked, answer)
             if outcome is Outcome.ASK_OFFSETS:
-                out_of_range.append((partition, asked))
+                self._out_of_range.append((partition, asked))
                 continue
             self._settle(partition, outcome, answer, now_ms)
-        for partition, asked in out_of_range:
-            outcome = await self._ask_offsets(connection, partition, asked)
-            self.plan.settled((partition.topic, partition.index), outcome, self._now_ms())
 
     def _settle(self, partition: Partition, outcome: Outcome, answer: FetchAnswer, now_ms: float) -> None:
         context = self._context
@@ -224,11 +257,16 @@ class LeaderFetcher:
             pass
         self._changed.clear()
 
-    def _give_up(self, fetch: asyncio.Task[memoryview]) -> None:
+    def _give_up(self, fetch: Posted) -> None:
+        """A partition joined: begin a new session that has it."""
         if self._in_flight is fetch:
-            fetch.cancel()
+            self._disconnect()
+            self._interrupt(None)
 
     def _disconnect(self) -> None:
+        if self._in_flight is not None:
+            self._in_flight.cancel()
+            self._in_flight = None
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

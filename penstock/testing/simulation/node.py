@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.broker.api import alter_partition
-from penstock.client.errors import ConnectionLost
+from penstock.client.connection import Posted
+from penstock.client.errors import ClientError, ConnectionLost
 from penstock.cluster import znodes
 from penstock.cluster.channels import LocalTransport, PushTransport
 from penstock.cluster.controller_driver import ControllerDriver, NotController
@@ -126,15 +127,30 @@ class SimConnection:
     def close(self) -> None:
         self.closed = True
 
-    async def request_bytes(
-        self, api_key: int, version: int, body: bytes, flexible: bool = True, timeout_s: float = CALL_TIMEOUT_SECONDS
-    ) -> memoryview:
-        request = messages.decode_request(api_key, version, bytes(body))
+    def post(
+        self,
+        api_key: int,
+        version: int,
+        body: bytes,
+        on_answer: Callable[[memoryview], None],
+        on_lost: Callable[[BaseException], None],
+    ) -> Posted:
+        posted = Posted(on_answer, on_lost)
+        self._cluster.world.spawn(self._exchange(api_key, version, bytes(body), posted))
+        return posted
+
+    async def _exchange(self, api_key: int, version: int, body: bytes, posted: Posted) -> None:
+        request = messages.decode_request(api_key, version, body)
         life = self._target_life
-        response = await self._cluster.world.call(
-            self._source, life, lambda: self._target.handle_fetch(life, request), timeout_s
-        )
-        return memoryview(bytes(messages.encode_response(api_key, version, response)))
+        try:
+            response = await self._cluster.world.call(
+                self._source, life, lambda: self._target.handle_fetch(life, request), CALL_TIMEOUT_SECONDS
+            )
+        except ClientError as error:
+            posted.set_exception(error)
+        else:
+            header = bytes(5)  # correlation id and no tagged fields
+            posted.set_result(memoryview(header + bytes(messages.encode_response(api_key, version, response))))
 
     async def request(self, api_name: str, request: Any) -> Any:
         life = self._target_life
