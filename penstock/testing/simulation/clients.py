@@ -8,7 +8,8 @@ import itertools
 from penstock.client.errors import ClientError
 from penstock.protocol.errors import ErrorCode
 from penstock.testing.simulation.disk import Entry, TopicPartition
-from penstock.testing.simulation.node import Life, SimCluster, SimNode
+from penstock.testing.simulation.life import Life
+from penstock.testing.simulation.node import SimCluster, SimNode
 
 CALL_TIMEOUT_SECONDS = 2.5
 _values = itertools.count()

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 from penstock.broker.api import alter_partition
-from penstock.client.connection import Posted
-from penstock.client.errors import ClientError, ConnectionLost
+from penstock.client.errors import ConnectionLost
 from penstock.cluster import znodes
 from penstock.cluster.channels import LocalTransport, PushTransport
 from penstock.cluster.controller_driver import ControllerDriver, NotController
@@ -24,157 +22,14 @@ from penstock.replication.partition import Bound, Partition
 from penstock.replication.remote import RemoteReplication
 from penstock.replication.replica_manager import ReplicaManager
 from penstock.store.interface import SessionExpired, StoreError
-from penstock.testing.simulation.disk import Disk, Entry, SimLogConfig, SimLogManager, TopicPartition, decode_entries
+from penstock.testing.simulation.disk import Disk, Entry, SimLogManager, TopicPartition, decode_entries
 from penstock.testing.simulation.invariants import Checker
+from penstock.testing.simulation.life import Life, LifeTimers, SimSettings
+from penstock.testing.simulation.links import CALL_TIMEOUT_SECONDS, SimConnection, SimTransport
 from penstock.testing.simulation.store import SimEnsemble, SimSession
 from penstock.testing.simulation.world import World, WorldClock
 
-CALL_TIMEOUT_SECONDS = 2.0
 MAX_FETCH_SESSIONS = 100
-
-
-class Life:
-    """One process of a node, from its start to its crash."""
-
-    def __init__(self, name: int | str) -> None:
-        self.name = name
-        self.alive = True
-        self._running = asyncio.Event()
-        self._running.set()
-
-    @property
-    def paused(self) -> bool:
-        return not self._running.is_set()
-
-    def pause(self) -> None:
-        self._running.clear()
-
-    def resume(self) -> None:
-        self._running.set()
-
-    async def gate(self) -> None:
-        while self.alive:
-            if self._running.is_set():
-                return
-            await self._running.wait()
-        await asyncio.get_running_loop().create_future()  # the dead do nothing
-
-
-class SimSettings:
-    """The settings that replication reads."""
-
-    def __init__(self, min_insync_replicas: int) -> None:
-        self._min_insync_replicas = min_insync_replicas
-        self._values: dict[str, Any] = {
-            "replica.lag.time.max.ms": 2000,
-            "replica.fetch.wait.max.ms": 500,
-            "replica.fetch.min.bytes": 1,
-            "replica.fetch.response.max.bytes": 2000,
-            "replica.fetch.max.bytes": 400,
-            "replica.fetch.backoff.ms": 200,
-            "replica.socket.timeout.ms": 1500,
-            "replication.quota.window.num": 11,
-            "replication.quota.window.size.seconds": 1,
-            "broker.rack": None,
-            "replica.selector.class": None,
-            "zookeeper.session.timeout.ms": 3000,
-            "auto.leader.rebalance.enable": True,
-            "leader.imbalance.check.interval.seconds": 7,
-            "leader.imbalance.per.broker.percentage": 10,
-            "unclean.leader.election.enable": False,
-            "delete.topic.enable": True,
-        }
-
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]
-
-    node_id = -1
-    inter_broker_listener = "PLAINTEXT"
-
-    def apply_dynamic(self, *overrides: Any) -> set[str]:
-        return set()
-
-    def log_config(self, overrides: dict[str, str]) -> SimLogConfig:
-        return SimLogConfig(int(overrides.get("min.insync.replicas", self._min_insync_replicas)))
-
-
-class LifeTimers:
-    """Timers that do not outlive their process."""
-
-    def __init__(self, life: Life) -> None:
-        self._life = life
-
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(delay, self._fire, callback, args)
-
-    def _fire(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
-        if self._life.alive:
-            callback(*args)
-
-
-class SimConnection:
-    """What a fetcher holds: a connection from one life to another."""
-
-    expired = False
-
-    def __init__(self, cluster: SimCluster, source: Life, target: SimNode) -> None:
-        self._cluster = cluster
-        self._source = source
-        self._target = target
-        self._target_life = target.life
-        self.closed = False
-
-    def close(self) -> None:
-        self.closed = True
-
-    def post(
-        self,
-        api_key: int,
-        version: int,
-        body: bytes,
-        on_answer: Callable[[memoryview], None],
-        on_lost: Callable[[BaseException], None],
-    ) -> Posted:
-        posted = Posted(on_answer, on_lost)
-        self._cluster.world.spawn(self._exchange(api_key, version, bytes(body), posted))
-        return posted
-
-    async def _exchange(self, api_key: int, version: int, body: bytes, posted: Posted) -> None:
-        request = messages.decode_request(api_key, version, body)
-        life = self._target_life
-        try:
-            response = await self._cluster.world.call(
-                self._source, life, lambda: self._target.handle_fetch(life, request), CALL_TIMEOUT_SECONDS
-            )
-        except ClientError as error:
-            posted.set_exception(error)
-        else:
-            header = bytes(5)  # correlation id and no tagged fields
-            posted.set_result(memoryview(header + bytes(messages.encode_response(api_key, version, response))))
-
-    async def request(self, api_name: str, request: Any) -> Any:
-        life = self._target_life
-        return await self._cluster.world.call(
-            self._source, life, lambda: self._target.handle_list_offsets(life, request), CALL_TIMEOUT_SECONDS
-        )
-
-
-class SimTransport:
-    """Image pushes to another node."""
-
-    def __init__(self, cluster: SimCluster, source: Life, target: SimNode) -> None:
-        self._cluster = cluster
-        self._source = source
-        self._target = target
-
-    async def push(self, push: ImagePush) -> ImagePushAnswer:
-        life = self._target.life
-        return await self._cluster.world.call(
-            self._source, life, lambda: self._target.handle_push(life, push), CALL_TIMEOUT_SECONDS
-        )
-
-    def close(self) -> None:
-        pass
 
 
 class SimCluster:
