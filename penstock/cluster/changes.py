@@ -170,7 +170,13 @@ class Changes:
 
     def _with_epochs(self, where: TopicPartition, partition: PartitionRegistration) -> PartitionRegistration:
         before = self.image.partition(*where)
-        check_partition_move(where, partition_status(before), partition_status(_as_if_written(partition)))
+        after = self._following(before, where, partition)
+        check_partition_move(where, partition_status(before), partition_status(after))
+        return after
+
+    def _following(
+        self, before: PartitionRegistration | None, where: TopicPartition, partition: PartitionRegistration
+    ) -> PartitionRegistration:
         if before is None or before.partition_epoch < 0:
             epoch = 0 if partition.isr else -1
             return replace(partition, leader_epoch=0, partition_epoch=epoch)
@@ -249,10 +255,3 @@ def unled(assignment: ReplicaAssignment) -> PartitionRegistration:
     return PartitionRegistration(
         assignment.replicas, (), NO_LEADER, -1, -1, adding=assignment.adding, removing=assignment.removing
     )
-
-
-def _as_if_written(partition: PartitionRegistration) -> PartitionRegistration:
-    """For a first registration: it counts as written when it has an ISR."""
-    if partition.partition_epoch < 0 and partition.isr:
-        return replace(partition, partition_epoch=0)
-    return partition

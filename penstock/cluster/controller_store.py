@@ -23,6 +23,8 @@ OPERATIONS_PER_MULTI = 200
 BYTES_PER_MULTI = 400_000
 """Well below ZooKeeper's limit of 1 MB a packet."""
 MULTIS_IN_FLIGHT = 16
+CHILDREN_AT_A_TIME = 64
+"""A topic may have thousands: neither the store nor the loop shall get all of them at once."""
 
 
 class ControllerMoved(Exception):
@@ -82,8 +84,13 @@ class FencedWriter:
             names = await self._store.children(path)
         except NoNode:
             return []
-        below = await asyncio.gather(*(self._paths_below(f"{path}/{name}") for name in names))
-        return [p for paths in below for p in paths] + [path]
+        doomed: list[str] = []
+        for start in range(0, len(names), CHILDREN_AT_A_TIME):
+            group = names[start : start + CHILDREN_AT_A_TIME]
+            for paths in await asyncio.gather(*(self._paths_below(f"{path}/{name}") for name in group)):
+                doomed += paths
+        doomed.append(path)
+        return doomed
 
 
 def _pack(groups: Sequence[Sequence[Operation]]) -> list[list[Operation]]:

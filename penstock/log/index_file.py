@@ -144,8 +144,16 @@ class IndexFile:
 
     def create(self) -> None:
         """An empty file, whatever was there."""
-        os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
+        self.make_file()
         self.pending.clear()
+
+    def make_file(self) -> None:
+        """An empty file for the entries that wait."""
+        os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
+        self.expect_nothing()
+
+    def expect_nothing(self) -> None:
+        """There is no file, or an empty one: no need to look."""
         self._in_file = 0
         self._seen = (-1, (0, 0))
 

@@ -156,11 +156,10 @@ class LogDirectory:
         return [self.path / entry.name for entry in os.scandir(self.path) if entry.name.endswith(doomed)]
 
     def rename_for_deletion(self, folder: Path) -> Path:
-        """The folder under a name that no broker loads."""
+        """The folder under a name that no broker loads; the caller syncs this directory."""
         suffix = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
         target = folder.with_name(folder.name[: _NAME_MAX - len(suffix)] + suffix)
         folder.replace(target)
-        fsync_directory(self.path)
         return target
 
 

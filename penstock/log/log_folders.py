@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.settings import LogConfig
-from penstock.log import checkpoints, recovery
+from penstock.log import checkpoints, maintenance, recovery
 from penstock.log.checkpoints import write_topic_id
 
 if TYPE_CHECKING:
@@ -28,17 +28,35 @@ class WantedLog(NamedTuple):
     config: LogConfig
 
 
+Placed = tuple[Path, WantedLog]
+"""A replica and the directory that it shall lie in."""
+
+
 def begin(directory: Path, wanted: WantedLog, new_log: NewLog) -> Log:
     """A log in its own folder. Its topic id is on the disk before anybody can append to it: a folder without an id
     would be taken for the log of whatever topic has the name next."""
     folder = directory / f"{wanted.topic}-{wanted.partition}"
-    folder.mkdir(exist_ok=True)
     log = new_log(folder, wanted.topic, wanted.partition, wanted.config, wanted.topic_id)
-    # Normally empty; whatever a hand or a crash left there is kept, never overwritten.
-    recovery.load(log, clean=False, recovery_point=0, log_start_offset=0, high_watermark=0)
+    try:
+        folder.mkdir()
+    except FileExistsError:  # whatever a hand or a crash left there is kept, never overwritten
+        recovery.load(log, clean=False, recovery_point=0, log_start_offset=0, high_watermark=0)
+    else:
+        maintenance.begin(log, 0)
     if wanted.topic_id is not None:
         write_topic_id(folder, wanted.topic_id)
     return log
+
+
+def begin_each(placed: Sequence[Placed], new_log: NewLog) -> list[tuple[Placed, Log | Exception]]:
+    """Begin several, one after the other; one that fails does not keep the others from it."""
+    outcomes: list[tuple[Placed, Log | Exception]] = []
+    for one in placed:
+        try:
+            outcomes.append((one, begin(*one, new_log)))
+        except Exception as error:
+            outcomes.append((one, error))
+    return outcomes
 
 
 def load_all(
@@ -66,7 +84,7 @@ def load_all(
         yield from loaders.map(load, directory.replica_folders())
 
 
-def spread(wanted: list[WantedLog], filled: dict[Path, int]) -> list[tuple[Path, WantedLog]]:
+def spread(wanted: list[WantedLog], filled: dict[Path, int]) -> list[Placed]:
     """Which directory each goes to: always the one that holds the fewest."""
     filled = dict(filled)
     placed = []

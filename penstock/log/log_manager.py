@@ -13,6 +13,7 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from penstock.base.clock import Clock
@@ -21,7 +22,7 @@ from penstock.log import checkpoints, log_folders, log_timers, maintenance, rete
 from penstock.log.checkpoints import PartitionOffsets, log_starts_of, offsets_of, write_topic_id
 from penstock.log.cleaner import Cleaner
 from penstock.log.events import LogEvents
-from penstock.log.files import NO_SPACE_ERRNOS, unlink_all
+from penstock.log.files import NO_SPACE_ERRNOS, fsync_directory, unlink_all
 from penstock.log.log import Log
 from penstock.log.log_directory import LogDirectory
 from penstock.log.log_folders import WantedLog
@@ -34,6 +35,7 @@ __all__ = ["BackgroundTask", "LogManager", "ManagerSettings"]
 logger = logging.getLogger(__name__)
 
 _THREADS = 16  # they wait for the disk, and syncs that wait together share one commit of its journal
+_BEGINNERS = 4  # of these for new logs: more would keep the processors from the loop
 
 
 class _Events(LogEvents):
@@ -92,6 +94,7 @@ class LogManager:
         self._doomed: deque[tuple[int, Path]] = deque()
         self._thread_faults: deque[tuple[Path, OSError]] = deque()
         self._flushing: set[Log] = set()
+        self._renamed_in: set[Path] = set()
         self.cleaner = Cleaner(self)
         self._loaded = False
         self.log_starts_changed = False
@@ -222,14 +225,14 @@ class LogManager:
             return
         placed = log_folders.spread(missing, self._filled())
         loop = asyncio.get_running_loop()
+        shares = [placed[first::_BEGINNERS] for first in range(min(_BEGINNERS, len(placed)))]
         begun = await asyncio.gather(
-            *(loop.run_in_executor(self._threads, log_folders.begin, path, one, self.new_log) for path, one in placed),
-            return_exceptions=True,
+            *(loop.run_in_executor(self._threads, log_folders.begin_each, share, self.new_log) for share in shares)
         )
-        for (path, one), log in zip(placed, begun, strict=True):
+        for (path, one), log in (outcome for share in begun for outcome in share):
             if isinstance(log, OSError):
                 self.fail_directory(path, log)
-            elif isinstance(log, BaseException):
+            elif isinstance(log, Exception):
                 logger.error("log=%s-%d could not be begun", one.topic, one.partition, exc_info=log)
             elif path in self._online:
                 self._logs.setdefault((one.topic, one.partition), log)
@@ -262,6 +265,9 @@ class LogManager:
         except OSError as error:
             self.fail_directory(directory.path, error)
             return
+        # Synced at the next tick, once for all that go together. If a crash comes first, topic ids tell at the next
+        # start which of the old names stand for nothing.
+        self._renamed_in.add(directory.path)
         self.unlink_later([doomed], log.config.file_delete_delay_ms)
 
     def replace(self, old: Log, new: Log) -> None:
@@ -274,6 +280,8 @@ class LogManager:
         return self._logs.values()
 
     def _logs_in(self, path: Path) -> list[Log]:
+        if len(self._online) == 1 and path in self._online:  # the usual case: no need to look at thousands
+            return list(self._logs.values())
         return [log for log in self._logs.values() if log.directory.parent == path]
 
     def is_online(self, path: Path) -> bool:
@@ -371,12 +379,15 @@ class LogManager:
         return log_timers.background_tasks(self)
 
     def tick(self) -> None:
-        """Unlink what is due, keep deleted records deleted, and notice what went wrong in threads."""
+        """Unlink what is due, keep deleted records and logs deleted, and notice what went wrong in threads."""
         while self._thread_faults:
             path, error = self._thread_faults.popleft()
             self.fail_directory(path, error)
         if self.log_starts_changed:
             self.checkpoint_log_starts()
+        while self._renamed_in:
+            path = self._renamed_in.pop()
+            self.in_thread(path, partial(fsync_directory, path))
         now_ms = self.clock.now_ms()
         due = [entry for entry in self._doomed if entry[0] <= now_ms]
         if due:

@@ -26,8 +26,9 @@ _MAX_SPAN: Final = 2**31 - 1
 
 
 def begin(log: Log, base_offset: int) -> None:
-    """Give a log its first, empty segment."""
-    segment = Segment.create(log.directory, base_offset, log.events.clock.now_ms())
+    """Give a log its first, empty segment. A folder without any says the same as one that begins at 0."""
+    make = Segment.create if base_offset else Segment.promise
+    segment = make(log.directory, base_offset, log.events.clock.now_ms())
     log.set_segments([segment])
     log.rest_at(base_offset)
     log.log_start_offset = log.high_watermark = log.last_stable_offset = log.recovery_point = base_offset
@@ -242,6 +243,7 @@ def close(log: Log, clean: bool) -> None:
     """Stop using the files. `clean` leaves everything that a start without recovery needs, durable."""
     if clean:
         log.write_staged()
+    if clean and log.active.exists:  # else nothing was ever written, and there is nothing to leave
         log.active.finish_indexes()
         producer_snapshot.write_snapshot(
             log.directory, log.log_end_offset, log.producers_state.entries.values(), durable=True

@@ -1,7 +1,7 @@
 """One segment of a log: its file of batches and the three indexes beside it.
 
 A segment that nobody reads costs a small object and no descriptor. Only the newest one (the active one) keeps its file
-open and remembers where its latest batches lie, so that reads at the tail touch no index.
+open, from its first use on, and remembers where its latest batches lie, so that reads at the tail touch no index.
 """
 
 from __future__ import annotations
@@ -42,11 +42,13 @@ class Segment:
     __slots__ = (
         "_file",
         "_first_timestamp",
+        "_takes_appends",
         "base_offset",
         "bytes_since_index",
         "created_ms",
         "directory",
         "end_position",
+        "exists",
         "jitter_ms",
         "max_timestamp",
         "max_timestamp_offset",
@@ -78,18 +80,28 @@ class Segment:
         self.roll_after_timestamp = UNKNOWN_ROLL_TIME
         self.recent_lasts = array("q")
         self.recent_positions = array("q")
+        self.exists = True
         self._first_timestamp: int | None = None
         self._file: LogFile | None = None
+        self._takes_appends = False
 
     @classmethod
     def create(cls, directory: Path, base_offset: int, created_ms: int) -> Segment:
         """New empty files; leftovers of the same name are overwritten."""
-        segment = cls(directory, base_offset, 0, False, created_ms)
-        segment._file = LogFile(segment.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-        segment.offset_index.file.create()
-        segment.time_index.file.create()
+        segment = cls.promise(directory, base_offset, created_ms)
         segment.txn_index.reset()
+        segment.file()
+        return segment
+
+    @classmethod
+    def promise(cls, directory: Path, base_offset: int, created_ms: int) -> Segment:
+        """New and empty; its files come with its first batch, so that thousands of new logs cost little."""
+        segment = cls(directory, base_offset, 0, False, created_ms)
+        segment.offset_index.file.expect_nothing()
+        segment.time_index.file.expect_nothing()
         segment.max_timestamp = -1
+        segment.exists = False
+        segment._takes_appends = True
         return segment
 
     # -- files
@@ -97,19 +109,36 @@ class Segment:
     def file(self) -> LogFile:
         """The open file; of an old segment for the moment only."""
         file = self._file
-        return OPEN_FILES.get(self.path) if file is None else file
+        if file is not None:
+            return file
+        return self._open_to_append() if self._takes_appends else OPEN_FILES.get(self.path)
+
+    def _open_to_append(self) -> LogFile:
+        if self.exists:
+            OPEN_FILES.forget(self.path)
+            file = LogFile(self.path, os.O_RDWR)
+        else:
+            file = LogFile(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            self.offset_index.file.make_file()
+            self.time_index.file.make_file()
+            self.exists = True
+        self._file = file
+        return file
+
+    def is_open(self) -> bool:
+        """Whether somebody has used the file since this segment takes appends."""
+        return self._file is not None
 
     def activate(self) -> None:
         """Become the segment that appends go to."""
-        if self._file is None:
-            OPEN_FILES.forget(self.path)
-            self._file = LogFile(self.path, os.O_RDWR)
+        self._takes_appends = True
         self.largest_timestamp()
         self.roll_after_timestamp = UNKNOWN_ROLL_TIME
 
     def deactivate(self) -> None:
         """No more appends: the indexes get their last entries and reach the disk (unsynced), the file may close."""
         self.finish_indexes()
+        self._takes_appends = False
         self._file = None
         self.recent_lasts = array("q")
         self.recent_positions = array("q")
@@ -125,6 +154,7 @@ class Segment:
         self.time_index.file.write()
 
     def close(self) -> None:
+        self._takes_appends = False
         self._file = None
         OPEN_FILES.forget(self.path)
 

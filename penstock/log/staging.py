@@ -133,7 +133,8 @@ def _void_staged(log: Log, cause: OSError) -> None:
         raise LogWriteError(f"{log.name} was deleted", directory_failed=False) from cause
     failed = cause.errno not in NO_SPACE_ERRNOS
     try:
-        os.ftruncate(segment.file().fd, segment.size)
+        if segment.is_open():  # else not a byte was written
+            os.ftruncate(segment.file().fd, segment.size)
     except OSError as error:
         failed = True
         cause = error

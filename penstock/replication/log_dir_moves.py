@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.log import future_log
+from penstock.log.files import fsync_path
 from penstock.log.log import Log
 from penstock.log.results import LogWriteError
 from penstock.protocol.errors import ErrorCode
@@ -132,8 +132,4 @@ class LogDirMoves:
 
 def _sync_files(future: Log) -> None:
     for segment in list(future.segments):
-        descriptor = os.open(segment.path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        fsync_path(segment.path)

@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
 TopicPartition = tuple[str, int]
+_DROPS_AT_A_TIME = 32
 _NOTHING_FAILED: Mapping[Partition, LogWriteError] = {}
 
 
@@ -221,24 +222,34 @@ class ReplicaManager:
     # -- metadata ------------------------------------------------------------------------------------------------
 
     async def prepare(self, delta: ImageDelta, image: MetadataImage) -> None:
-        """Before `apply`: begin the logs of new replicas in threads, so that the loop waits for no disk."""
-        wanted = [
-            WantedLog(name, index, change.topic_id, self.settings.log_config(dict(image.config("topic", name))))
-            for name, change in delta.topics_changed.items()
-            for index, assignment in change.partitions.items()
-            if self.node_id in assignment.replicas and (name, index) not in self.partitions
-        ]
+        """Before `apply`: what takes long, without holding up the loop. Replicas of topics that are gone are dropped a
+        few at a time, and the logs of new ones are begun in threads."""
+        for name, topic_id in delta.topics_removed.items():
+            for number, partition in enumerate(self._hosted(name, topic_id), 1):
+                self._drop(partition)
+                if number % _DROPS_AT_A_TIME == 0:
+                    await asyncio.sleep(0)
+        wanted: list[WantedLog] = []
+        for name, change in delta.topics_changed.items():
+            config = self.settings.log_config(dict(image.config("topic", name)))
+            wanted += [
+                WantedLog(name, index, change.topic_id, config)
+                for index, assignment in change.partitions.items()
+                if self.node_id in assignment.replicas and (name, index) not in self.partitions
+            ]
         if wanted:
             await self.log_manager.begin_in_threads(wanted)
+
+    def _hosted(self, topic: str, topic_id: UUID) -> list[Partition]:
+        return [p for p in self._by_topic.get(topic, {}).values() if p.topic_id == topic_id]
 
     def apply(self, delta: ImageDelta, image: MetadataImage) -> None:
         """Take in a new image: replicas come, go and change their roles."""
         first_image = self.image.version < 0
         self.image = image
         for name, topic_id in delta.topics_removed.items():
-            for partition in list(self._by_topic.get(name, {}).values()):
-                if partition.topic_id == topic_id:
-                    self._drop(partition)
+            for partition in self._hosted(name, topic_id):
+                self._drop(partition)
             for key in [key for key in self.offline if key[0] == name]:
                 del self.offline[key]
         if first_image:
