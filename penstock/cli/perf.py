@@ -78,7 +78,7 @@ def produce(
 @command(app)
 def consume(session: Session, topic: Topic, records: Records = 1_000_000) -> None:
     """Read records from the beginning as fast as it goes."""
-    from penstock.cli.consume import Ends, Reader
+    from penstock.cli.record_reader import Ends, Reader
 
     reader = Reader(session, [topic], None, False, None)
     reader.start(True, None, None)

@@ -6,13 +6,15 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from penstock.cli.errors import ExitCode, UserError, usage_error
-from penstock.cli.record_format import bytes_of
+from penstock.cli.record_format import bytes_of, unescape
+from penstock.cli.record_writer import Block, Headers, Record, Writer
 from penstock.cli.typed import command, new_app
 
 if TYPE_CHECKING:
@@ -20,8 +22,7 @@ if TYPE_CHECKING:
 
 app = new_app("Write records from standard input or files.", no_args_is_help=False)
 
-Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int, int]
-"""key, value, headers, partition (-1: by key), timestamp in ms (0: now)."""
+READ_BYTES = 1 << 20
 
 
 @command(app)
@@ -44,9 +45,9 @@ def produce(
     tombstones: Annotated[
         bool, typer.Option("--tombstones", "-Z", help="An empty value is a tombstone (null).")
     ] = False,
-    partition: Annotated[int, typer.Option("--partition", help="Write to this one; -1: by key.")] = -1,
+    partition: Annotated[int, typer.Option("--partition", min=-1, help="Write to this one; -1: by key.")] = -1,
     compression: Annotated[str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")] = "none",
-    rate: Annotated[float, typer.Option("--rate", help="Records per second at the most; 0: as fast as it goes.")] = 0.0,
+    rate: Annotated[float, typer.Option("--rate", min=0, help="Records per second; 0: as fast as it goes.")] = 0.0,
     acks: Annotated[str, typer.Option("--acks", help="all, 1 or 0.")] = "all",
     transactional: Annotated[
         bool, typer.Option("--transactional", help="All records become visible together, or none.")
@@ -55,8 +56,14 @@ def produce(
 ) -> None:
     """Write records: one per line of standard input or of the files."""
     headers = [_header(pair) for pair in header or []] or None
+    if key is not None and key_separator is not None:
+        raise usage_error("--key and --key-separator contradict each other", "take one of them")
+    if key_separator == "":
+        raise usage_error("--key-separator is empty", "for example -K : or -K '\\t'")
+    records: Iterator[Record]
     if format_ == "lines":
-        records = _from_lines(_streams(files), key_separator, key, headers, tombstones, partition)
+        blocks = _blocks(_streams(files), key_separator, key, tombstones)
+        records = ((row["key"], row["value"], headers, partition, 0) for block, _ in blocks for row in block)
     elif format_ == "json":
         records = _from_json(_streams(files), headers, partition)
     elif format_ == "raw":
@@ -64,103 +71,14 @@ def produce(
     else:
         raise usage_error(f"--format {format_!r} is unknown", "there is lines, json and raw")
     writer = Writer(session, topic, compression, acks, transactional)
-    written = writer.write(_paced(records, rate) if rate > 0 else records)
+    if format_ == "lines" and headers is None and rate <= 0:
+        written = writer.write_blocks(blocks, partition)
+    else:
+        written = writer.write(_paced(records, rate) if rate > 0 else records)
     if session.output.as_json:
         session.output.record({"topic": topic, "written": written})
     elif not quiet:
         session.output.note(f"{written} records written to {topic}")
-
-
-class Writer:
-    """A librdkafka producer that stops at the first record that cannot be delivered, and says so."""
-
-    def __init__(self, session: Session, topic: str, compression: str, acks: str, transactional: bool) -> None:
-        from confluent_kafka import KafkaException, Producer
-
-        if compression not in ("none", "gzip", "snappy", "lz4", "zstd"):
-            raise usage_error(f"--compression {compression!r} is unknown", "there is none, gzip, snappy, lz4 and zstd")
-        if acks not in ("all", "-1", "0", "1"):
-            raise usage_error(f"--acks {acks!r} is unknown", "there is all, 1 and 0")
-        settings = {
-            "linger.ms": 5,
-            "batch.num.messages": 100_000,
-            "batch.size": 1_000_000,
-            "queue.buffering.max.messages": 500_000,
-            "compression.type": compression,
-            "acks": acks,
-            "message.timeout.ms": 30_000,
-            "delivery.report.only.error": True,  # a call into Python for every record would halve the speed
-        }
-        if transactional:
-            settings["transactional.id"] = f"penstock-cli-{time.time_ns()}"
-        elif acks in ("all", "-1"):
-            settings["enable.idempotence"] = True
-        self._session, self._topic, self._transactional = session, topic, transactional
-        self._failure: Any = None
-        try:
-            self._producer = Producer(session.librdkafka(**settings))
-            if transactional:
-                self._producer.init_transactions(15)
-        except KafkaException as error:
-            raise self._explain(error.args[0]) from error
-
-    def write(self, records: Iterable[Record]) -> int:
-        from confluent_kafka import KafkaException
-
-        producer, topic = self._producer, self._topic
-        produce = producer.produce
-        count = 0
-        try:
-            if self._transactional:
-                producer.begin_transaction()
-            for key, value, headers, partition, timestamp in records:
-                while True:
-                    try:
-                        produce(topic, value, key, partition, self._delivered, timestamp=timestamp, headers=headers)
-                        break
-                    except BufferError:
-                        producer.poll(0.05)
-                        self._raise_failure(count)
-                count += 1
-                if not count & 0x3FFF:
-                    producer.poll(0)
-                    self._raise_failure(count)
-            left = producer.flush(45)
-            self._raise_failure(count)
-            if left:
-                raise self._session.unreachable(f"{left} of {count} records could not be delivered")
-            if self._transactional:
-                producer.commit_transaction(30)
-        except KafkaException as error:
-            raise self._explain(error.args[0]) from error
-        except BaseException:
-            if self._transactional:
-                self._abort()
-            raise
-        return count
-
-    def _abort(self) -> None:
-        from confluent_kafka import KafkaException
-
-        self._producer.purge()
-        try:
-            self._producer.abort_transaction(10)
-        except KafkaException as error:
-            self._session.output.note(f"penstock: the transaction could not be aborted, it will time out: {error}")
-
-    def _delivered(self, error: Any, message: Any) -> None:
-        if error is not None and self._failure is None:
-            self._failure = error
-
-    def _raise_failure(self, count: int) -> None:
-        if self._failure is not None:
-            self._producer.purge()
-            raise self._explain(self._failure, f"of {count} records some were not written: ")
-
-    def _explain(self, error: Any, prefix: str = "") -> UserError:
-        if error.name() in ("_MSG_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE"):
-            return self._session.unreachable(error.str())
-        return UserError(f"{prefix}{error.str()}", f"the client says {error.name()}", ExitCode.REFUSED)
 
 
 def _header(pair: str) -> tuple[str, bytes | None]:
@@ -170,9 +88,11 @@ def _header(pair: str) -> tuple[str, bytes | None]:
     return name, value.encode()
 
 
-def _streams(files: list[Path] | None) -> Iterator[IO[bytes]]:
+def _streams(files: list[Path] | None) -> Iterator[BufferedReader]:
     if not files:
-        yield sys.stdin.buffer
+        if sys.stdin is None:
+            raise usage_error("standard input is closed", "pipe the records in, or name files")
+        yield cast("BufferedReader", sys.stdin.buffer)
         return
     for path in files:
         if not path.is_file():
@@ -181,32 +101,47 @@ def _streams(files: list[Path] | None) -> Iterator[IO[bytes]]:
             yield stream
 
 
-def _from_lines(
-    streams: Iterable[IO[bytes]],
-    separator: str | None,
-    key: str | None,
-    headers: list[tuple[str, bytes | None]] | None,
-    tombstones: bool,
-    partition: int,
-) -> Iterator[Record]:
-    split = separator.encode().decode("unicode_escape").encode() if separator else None
+def _lines(stream: BufferedReader) -> Iterator[list[bytes]]:
+    """Whole lines, as many as one read gives: a slow pipe is passed on line by line, a fast one in large blocks."""
+    begun: list[bytes] = []
+    while chunk := stream.read1(READ_BYTES):
+        begun.append(chunk)
+        if b"\n" in chunk:
+            *lines, last = b"".join(begun).split(b"\n")
+            begun = [last]
+            yield lines
+    if any(begun):
+        yield [b"".join(begun)]
+
+
+def _blocks(
+    streams: Iterable[BufferedReader], separator: str | None, key: str | None, tombstones: bool
+) -> Iterator[tuple[Block, int]]:
+    """Records of the lines, with the length of the longest line of each block."""
+    split = unescape(separator, "--key-separator") if separator is not None else None
     fixed = key.encode() if key is not None else None
     for stream in streams:
-        for number, line in enumerate(stream, 1):
-            value: bytes | None = line[:-1] if line.endswith(b"\n") else line
-            found = fixed
-            if split is not None and value is not None:
-                found, seen, value = value.partition(split)
-                if not seen:
+        done = 0
+        for lines in _lines(stream):
+            block: Block
+            if split is None:
+                block = [{"key": fixed, "value": line} for line in lines]
+            else:
+                parts = [line.partition(split) for line in lines]
+                block = [{"key": found, "value": value} for found, seen, value in parts if seen]
+                if len(block) < len(lines):
+                    good = next(index for index, (_, seen, _) in enumerate(parts) if not seen)
+                    yield block[:good], max(map(len, lines))
                     raise usage_error(
-                        f"line {number} has no key separator {separator!r}", "every line needs one with -K"
+                        f"line {done + good + 1} has no key separator {separator!r}", "every line needs one with -K"
                     )
-            yield found, None if tombstones and not value else value, headers, partition, 0
+            if tombstones:
+                block = [row if row["value"] else {**row, "value": None} for row in block]
+            yield block, max(map(len, lines))
+            done += len(lines)
 
 
-def _from_json(
-    streams: Iterable[IO[bytes]], headers: list[tuple[str, bytes | None]] | None, partition: int
-) -> Iterator[Record]:
+def _from_json(streams: Iterable[BufferedReader], headers: Headers | None, partition: int) -> Iterator[Record]:
     for stream in streams:
         for number, line in enumerate(stream, 1):
             if not line.strip():
@@ -223,20 +158,26 @@ def _from_json(
             yield record_from_object(row, where, headers, partition)
 
 
-def record_from_object(
-    row: dict[str, Any], where: str, headers: list[tuple[str, bytes | None]] | None = None, partition: int = -1
-) -> Record:
+def record_from_object(row: dict[str, Any], where: str, headers: Headers | None = None, partition: int = -1) -> Record:
     key = bytes_of(row.get("key"), row.get("key_encoding"), f"{where}, key")
     value = bytes_of(row.get("value"), row.get("value_encoding"), f"{where}, value")
-    given = row.get("headers") or []
-    pairs = list(given.items()) if isinstance(given, dict) else [tuple(item) for item in given]
-    own = [(p[0], bytes_of(p[1], p[2] if len(p) > 2 else None, f"{where}, header {p[0]}")) for p in pairs]
-    return key, value, [*(headers or []), *own] or None, partition, int(row.get("timestamp") or 0)
+    timestamp = row.get("timestamp") or 0
+    if not isinstance(timestamp, int) or not 0 <= timestamp < 1 << 63:
+        raise usage_error(f"{where}, timestamp: {timestamp!r} is no time", "it is milliseconds since 1970, a number")
+    own = _own_headers(row.get("headers") or [], where)
+    return key, value, [*(headers or []), *own] or None, partition, timestamp
 
 
-def _from_files(
-    files: list[Path] | None, key: str | None, headers: list[tuple[str, bytes | None]] | None, partition: int
-) -> Iterator[Record]:
+def _own_headers(given: Any, where: str) -> Headers:
+    pairs = list(given.items()) if isinstance(given, dict) else given
+    if not isinstance(pairs, list) or not all(
+        isinstance(pair, list | tuple) and 2 <= len(pair) <= 3 and isinstance(pair[0], str) for pair in pairs
+    ):
+        raise usage_error(f"{where}, headers: neither an object nor pairs", 'for example [["source", "web"]]')
+    return [(p[0], bytes_of(p[1], p[2] if len(p) > 2 else None, f"{where}, header {p[0]}")) for p in pairs]
+
+
+def _from_files(files: list[Path] | None, key: str | None, headers: Headers | None, partition: int) -> Iterator[Record]:
     for stream in _streams(files):
         yield key.encode() if key else None, stream.read(), headers, partition, 0
 

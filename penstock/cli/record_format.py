@@ -59,12 +59,8 @@ def compile_format(text: str) -> Callable[[Any], bytes]:
                     f"format string, position {position + 1}: {shown} means nothing", f"there is {known} %%"
                 )
             position += 2
-        elif char == "\\" and follower:
-            if follower not in _ESCAPES:
-                raise usage_error(
-                    f"format string, position {position + 1}: \\{follower} means nothing", r"there is \n \t \r \0 \\"
-                )
-            parts.append(_ESCAPES[follower])
+        elif char == "\\":
+            parts.append(_escape(follower, f"format string, position {position + 1}"))
             position += 2
         else:
             parts.append(char.encode())
@@ -74,6 +70,26 @@ def compile_format(text: str) -> Callable[[Any], bytes]:
         return b"".join(part if isinstance(part, bytes) else part(message) for part in parts)
 
     return render
+
+
+def _escape(follower: str, where: str) -> bytes:
+    if follower not in _ESCAPES:
+        shown = f"\\{follower}" if follower else "a single \\"
+        raise usage_error(f"{where}: {shown} means nothing", r"there is \n \t \r \0 \\")
+    return _ESCAPES[follower]
+
+
+def unescape(text: str, what: str) -> bytes:
+    """The bytes of a text in which \\n, \\t, … stand for what they cannot hold."""
+    parts, position = [], 0
+    while position < len(text):
+        if text[position] == "\\":
+            parts.append(_escape(text[position + 1 : position + 2], f"{what}, position {position + 1}"))
+            position += 2
+        else:
+            parts.append(text[position].encode())
+            position += 1
+    return b"".join(parts)
 
 
 def text_or_base64(data: bytes | None) -> tuple[str | None, bool]:
@@ -125,7 +141,7 @@ def bytes_of(value: Any, encoding: str | None, where: str) -> bytes | None:
     if encoding == "base64":
         try:
             return base64.b64decode(value, validate=True)
-        except ValueError:
+        except (ValueError, TypeError):
             raise usage_error(f"{where}: not base64", "leave out the encoding for plain text") from None
     if encoding is not None:
         raise usage_error(f"{where}: unknown encoding {encoding!r}", "there is base64")

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli import admin
-from penstock.cli.consume import Ends, Reader
 from penstock.cli.errors import ExitCode, UserError, usage_error
-from penstock.cli.produce import Record, Writer, record_from_object
+from penstock.cli.produce import record_from_object
 from penstock.cli.record_format import as_object
+from penstock.cli.record_reader import Ends, Reader
+from penstock.cli.record_writer import Record, Writer
 from penstock.cli.typed import command
 
 if TYPE_CHECKING:
