@@ -21,6 +21,7 @@ from penstock.broker.memory import RequestMemory
 from penstock.broker.outbox import FileRegion
 from penstock.broker.stats import ApiStats
 from penstock.broker.wire import FRAME, UNREADABLE, MalformedFrame, NotYet, skip_tagged_fields
+from penstock.store.interface import StoreError
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 API_VERSIONS = 18
 UNKNOWN_SERVER_ERROR = -1
+KAFKA_STORAGE_ERROR = 56
 _BEFORE_AUTHENTICATION = frozenset({17, API_VERSIONS, 36})
 
 _HEADER = Struct(">hhih").unpack_from
@@ -258,6 +260,9 @@ class Dispatcher:
             return await route.handle(self.broker, context, request)
         except RequestRefused as refused:
             code, message = refused.code, refused.message
+        except StoreError as error:
+            logger.warning("%s of client=%s: %s", route.spec.name, context.client_host, error)
+            code, message = KAFKA_STORAGE_ERROR, f"The cluster's metadata cannot be read or written now: {error}"
         except Exception:
             logger.exception("%s of client=%s failed", route.spec.name, context.client_host)
             code, message = UNKNOWN_SERVER_ERROR, None

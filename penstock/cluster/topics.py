@@ -24,11 +24,13 @@ from penstock.cluster.topic_names import collision, name_problem
 from penstock.protocol.errors import ErrorCode
 from penstock.store.interface import (
     BadVersion,
+    ConnectionLost,
     Create,
     MultiFailed,
     NodeExists,
     NoNode,
     Operation,
+    SessionExpired,
     SetData,
     TreeStore,
 )
@@ -101,6 +103,8 @@ class TopicAdmin:
                 answer = await self._create_one(topic, validate_only, creating)
             except Refusal as refusal:
                 answer = TopicAnswer(topic.name, refusal.code, refusal.message)
+            except (ConnectionLost, SessionExpired) as lost:
+                answer = TopicAnswer(topic.name, ErrorCode.KAFKA_STORAGE_ERROR, f"The topic cannot be stored: {lost}")
             answers.append(answer)
         if creating and not await self._wait(lambda image: _are_led(image, creating), timeout_ms):
             answers = [self._late(answer) if answer.name in creating else answer for answer in answers]

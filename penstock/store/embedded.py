@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -41,6 +42,8 @@ CREATE TABLE IF NOT EXISTS node (
 CREATE TABLE IF NOT EXISTS counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
 _UPSERT = "INSERT OR REPLACE INTO node VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+logger = logging.getLogger(__name__)
 
 
 class EmbeddedDatabase:
@@ -227,7 +230,10 @@ class EmbeddedStore(TreeStore):
             return
         self._watches.clear()
         if self._state is SessionState.CONNECTED:
-            await self._database.end_session(self._session_id)
+            try:
+                await self._database.end_session(self._session_id)
+            except ConnectionLost as error:  # a full disk: ephemerals are not stored, so nothing is left behind
+                logger.warning("the session ends without a trace: %s", error)
         self._change_state(SessionState.CLOSED)
         self._database.close()
 

@@ -39,3 +39,13 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
             for a in answers
         ]
     )
+
+
+def error_response(request: Any, code: int, message: str | None) -> Any:
+    api = messages.api("create_partitions")
+    return api.Response(
+        results=[
+            api.CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message)
+            for topic in request.topics
+        ]
+    )

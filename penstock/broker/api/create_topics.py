@@ -35,6 +35,12 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     return messages.api("create_topics").Response(topics=[_result(broker, answer) for answer in answers])
 
 
+def error_response(request: Any, code: int, message: str | None) -> Any:
+    api = messages.api("create_topics")
+    results = [api.CreatableTopicResult(name=t.name, error_code=code, error_message=message) for t in request.topics]
+    return api.Response(topics=results)
+
+
 def _names_a_partition_twice(topic: Any) -> bool:
     indexes = [assignment.partition_index for assignment in topic.assignments]
     return len(set(indexes)) != len(indexes)

@@ -61,3 +61,14 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
             code = ErrorCode.INVALID_REQUEST
         refuse(answer.name, answer.topic_id, code, answer.message)
     return api.Response(responses=results)
+
+
+def error_response(request: Any, code: int, message: str | None) -> Any:
+    api = messages.api("delete_topics")
+    named: list[Any] = [(name, None) for name in getattr(request, "topic_names", None) or ()]
+    named += [(topic.name, topic.topic_id) for topic in getattr(request, "topics", None) or ()]
+    results = [api.DeletableTopicResult(name=name, error_code=code, error_message=message) for name, _ in named]
+    for result, (_, topic_id) in zip(results, named, strict=True):
+        if topic_id is not None:
+            result.topic_id = topic_id
+    return api.Response(responses=results)
