@@ -80,6 +80,10 @@ def load_all(
         )
         return log
 
+    if directory.was_clean:
+        # A few small files each, mostly in memory: threads would cost more in taking turns than they win.
+        yield from map(load, directory.replica_folders())
+        return
     with ThreadPoolExecutor(max_workers=max(1, threads)) as loaders:
         yield from loaders.map(load, directory.replica_folders())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock.log import producer_snapshot
@@ -16,12 +16,17 @@ if TYPE_CHECKING:
 RECALLED_OFFSETS: Final = 5000
 
 
-def rebuild(log: Log, upper_offset: int, names: Iterable[str] | None = None) -> None:
-    """State of everything below `upper_offset`. Reads headers only, except of control batches."""
+def rebuild(log: Log, upper_offset: int, snapshots: Sequence[int] | None = None) -> None:
+    """State of everything below `upper_offset`. Reads headers only, except of control batches.
+
+    `snapshots` are the offsets of those that there are, rising, if the caller knows.
+    """
     state = log.producers_state
     state.clear()
     start = log.log_start_offset
-    loaded = producer_snapshot.load_newest(log.directory, start, upper_offset, names)
+    if snapshots is None:
+        snapshots = producer_snapshot.snapshot_offsets(log.directory)
+    loaded = producer_snapshot.load_newest(log.directory, start, upper_offset, snapshots)
     if loaded is not None:
         start, entries = loaded
         state.load(entries)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -101,15 +101,15 @@ def snapshot_offsets(directory: Path, names: Iterable[str] | None = None) -> lis
 
 
 def load_newest(
-    directory: Path, log_start_offset: int, upper_offset: int, names: Iterable[str] | None = None
+    directory: Path, log_start_offset: int, upper_offset: int, snapshots: Sequence[int]
 ) -> tuple[int, list[ProducerEntry]] | None:
     """(offset, entries) of the newest sound snapshot at or below `upper_offset`; broken ones are deleted."""
-    for offset in reversed(snapshot_offsets(directory, names)):
+    for offset in reversed(snapshots):
         if offset > upper_offset or offset < log_start_offset:
             continue
         path = f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
         content = read_small(path)
-        if content is None:  # dropped as a stray since the folder was listed
+        if content is None:
             continue
         try:
             return offset, decode_snapshot(content)

@@ -69,7 +69,8 @@ def load(log: Log, *, clean: bool, recovery_point: int, log_start_offset: int, h
         start = segments[-1].base_offset if clean else recovery_point
         end_offset = _recover(log, start if damaged is None else min(start, damaged))
     else:
-        end_offset = _clean_end(log, segments[-1], names)
+        snapshots = producer_snapshot.snapshot_offsets(log.directory, names)
+        end_offset = _clean_end(segments[-1], snapshots)
     if end_offset < log_start_offset:
         # The data that the checkpoint speaks of is gone: what is left lies before the start and must not come back.
         maintenance.truncate_fully_and_start_at(log, log_start_offset)
@@ -79,11 +80,9 @@ def load(log: Log, *, clean: bool, recovery_point: int, log_start_offset: int, h
     log.recovery_point = end_offset
     log.epochs.truncate_from_end(end_offset)
     log.epochs.truncate_from_start(log.log_start_offset)
-    if not recovered:
-        _drop_stray_snapshots(log, end_offset, names)
-        # No snapshot at all after a clean stop: a broker that kept no producer state, so there is none to read.
-        if any(name.endswith(SNAPSHOT_SUFFIX) for name in names):
-            producer_replay.rebuild(log, end_offset, names)
+    # No snapshot at all after a clean stop: a broker that kept no producer state, so there is none to read.
+    if not recovered and snapshots:
+        producer_replay.rebuild(log, end_offset, _drop_stray_snapshots(log, end_offset, snapshots))
     log.active.activate()
     log.set_high_watermark(min(high_watermark, end_offset))
 
@@ -91,7 +90,7 @@ def load(log: Log, *, clean: bool, recovery_point: int, log_start_offset: int, h
 def finish_swap(directory: Path) -> set[str]:
     """Undo or finish what a crash interrupted in a compaction swap or a deletion; the names that remain."""
     names = set(os.listdir(directory))  # noqa: PTH208 - text, not paths: a start lists thousands of folders
-    if not any(name.endswith(_UNFINISHED) for name in names) and _every_index_has_its_log(names):
+    if _is_in_order(names):
         return names
     changed = False
 
@@ -139,8 +138,15 @@ def finish_swap(directory: Path) -> set[str]:
     return names
 
 
-def _every_index_has_its_log(names: set[str]) -> bool:
-    return all(name.partition(".")[0] + LOG_SUFFIX in names for name in names if name.endswith(_INDEXES))
+def _is_in_order(names: set[str]) -> bool:
+    """Nothing unfinished, and every index has its log."""
+    for name in names:
+        if name.endswith(_INDEXES):
+            if name.partition(".")[0] + LOG_SUFFIX not in names:
+                return False
+        elif name.endswith(_UNFINISHED):
+            return False
+    return True
 
 
 def _offset(name: str) -> int:
@@ -191,22 +197,24 @@ def _first_damaged(segments: list[Segment], names: set[str]) -> int | None:
     return None
 
 
-def _clean_end(log: Log, last: Segment, names: set[str]) -> int:
+def _clean_end(last: Segment, snapshots: list[int]) -> int:
     """The log end after a clean stop: the newest snapshot names it, else a short scan from the last index entry."""
-    newest = producer_snapshot.snapshot_offsets(log.directory, names)
-    if newest and newest[-1] > last.base_offset:
-        return newest[-1]
+    if snapshots and snapshots[-1] > last.base_offset:
+        return snapshots[-1]
     return last.next_offset()
 
 
-def _drop_stray_snapshots(log: Log, end_offset: int, names: set[str]) -> None:
+def _drop_stray_snapshots(log: Log, end_offset: int, snapshots: list[int]) -> list[int]:
+    """Those that are left."""
     bases = set(log.segment_bases)
-    offsets = producer_snapshot.snapshot_offsets(log.directory, names)
-    newest = offsets[-1] if offsets else -1
-    for offset in offsets:
-        stray = offset not in bases and not (offset == newest and offset > log.active.base_offset)
+    kept = []
+    for offset in snapshots:
+        stray = offset not in bases and not (offset == snapshots[-1] and offset > log.active.base_offset)
         if offset > end_offset or offset <= log.log_start_offset or stray:
             producer_snapshot.snapshot_path(log.directory, offset).unlink(missing_ok=True)
+        else:
+            kept.append(offset)
+    return kept
 
 
 # -- after an unclean stop
