@@ -10,9 +10,11 @@ from pathlib import Path
 
 from bench import load, targets
 from bench.report import Row, absolute, alternate, at_least, at_most
+from penstock.log.producer_snapshot import write_snapshot
 from penstock.protocol import messages
 
 SECTION = "One broker"
+SEALED_OFFSETS = 1_000_000  # how many a partition with history has behind it
 
 
 def create_topic(port: int, name: str, partitions: int = 1, replication: int = 1, **configs: str) -> None:
@@ -281,17 +283,17 @@ def history_rows(rounds: int, seconds: float) -> list[Row]:
 
 def grow_history(folder: Path, total_bytes: int) -> None:
     """Give every partition of `wide` a sealed sparse segment (old data that nobody reads) before the active one."""
-    segments = sorted(folder.rglob("wide-*/00000000000000000000.log"))
+    folders = sorted(folder.glob("wide-*"))
     batch = load.one_batch(1, 100)
-    for path in segments:
-        for ending in (".log", ".index", ".timeindex"):
-            path.with_name("00000000000001000000" + ending).touch()
-            path.with_suffix(ending).touch()
-        for snapshot in path.parent.glob("*.snapshot"):  # the state behind the history: nobody need read it again
-            snapshot.rename(path.with_name("00000000000001000000.snapshot"))
-        with path.open("r+b") as file:
+    for partition in folders:
+        for base_offset in (0, SEALED_OFFSETS):
+            for ending in (".log", ".index", ".timeindex"):
+                (partition / f"{base_offset:020d}{ending}").touch()
+        # The state of producers behind the history: nobody need read it again.
+        write_snapshot(partition, SEALED_OFFSETS, (), durable=False)
+        with (partition / f"{0:020d}.log").open("r+b") as file:
             file.write(batch)
-            file.truncate(total_bytes // len(segments))
+            file.truncate(total_bytes // len(folders))
 
 
 def run(rounds: int, seconds: float) -> list[Row]:
