@@ -44,6 +44,14 @@ def test_the_checker_is_content_with_what_is_right() -> None:
     assert history.judge({0: [(0, "p/0"), (1, "p/1")]}).good
 
 
+def test_the_checker_needs_no_offset_to_know_that_a_record_is_there() -> None:
+    history = history_of("p/0")
+    history.send("p/1")
+    history.acknowledge("p/1", 0, None, 0.0)
+    assert history.judge({0: [(0, "p/0"), (1, "p/1")]}).good
+    assert history.judge({0: [(0, "p/0")]}).lost
+
+
 def test_the_checker_finds_each_kind_of_fault() -> None:
     assert history_of("p/0", "p/1").judge({0: [(0, "p/0")]}).lost
     assert history_of("p/0").judge({0: [(0, "p/0"), (1, "p/0")]}).duplicate

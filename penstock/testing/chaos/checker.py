@@ -56,9 +56,10 @@ class History:
         with self._lock:
             self.sent.add(value)
 
-    def acknowledge(self, value: str, partition: int, offset: int, now: float) -> None:
+    def acknowledge(self, value: str, partition: int, offset: int | None, now: float) -> None:
+        """Without an offset: the broker told of a duplicate of a batch that it has stored longer ago."""
         with self._lock:
-            self.acknowledged[value] = (partition, offset)
+            self.acknowledged[value] = (partition, -1 if offset is None else offset)
             self.acknowledged_at.append(now)
 
     def fail(self) -> None:
