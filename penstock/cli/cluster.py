@@ -24,8 +24,10 @@ DEFAULT_DATA_DIR = Path("penstock-data/cluster")
 @local_command(app)
 def start(
     output: Output,
-    brokers: Annotated[int, typer.Option("--brokers", "-n", help="How many.")] = 3,
-    base_port: Annotated[int, typer.Option("--base-port", help="The first broker's; the others follow.")] = 9092,
+    brokers: Annotated[int, typer.Option("--brokers", "-n", min=1, help="How many.")] = 3,
+    base_port: Annotated[
+        int, typer.Option("--base-port", min=1, max=60_000, help="The first broker's; the others follow.")
+    ] = 9092,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     set_: Set = None,
 ) -> None:

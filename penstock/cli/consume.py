@@ -37,7 +37,7 @@ def consume(
     partition: Annotated[list[int] | None, typer.Option("--partition", help="Only this one; may be repeated.")] = None,
     until_end: Annotated[bool, typer.Option("--until-end", "-e", help="Stop at what is the end now.")] = False,
     until: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Stop at records of this time.")] = None,
-    count: Annotated[int, typer.Option("--count", "-n", help="Stop after so many.")] = 0,
+    count: Annotated[int, typer.Option("--count", "-n", min=0, help="Stop after so many.")] = 0,
     group: Annotated[
         str | None, typer.Option("--group", "-g", help="Read as a member of this group, and commit.")
     ] = None,
@@ -111,6 +111,8 @@ def _filter(text: str | None) -> Callable[[Any], bool] | None:
 
 def _decoder(kind: str | None, schema: str | None, registry: str | None) -> Callable[[bytes], Any] | None:
     if kind is None:
+        if schema is not None or registry is not None:
+            raise usage_error("--schema and --registry need --decode", "--decode avro or --decode protobuf")
         return None
     from penstock.cli.decoding import value_decoder
 

@@ -29,6 +29,11 @@ def value_decoder(kind: str, schema: str | None, registry: str | None) -> Callab
         raise UserError(
             f"--decode {kind} needs {error.name}", "install it with: pip install 'penstock[spark]'"
         ) from error
+    except UserError:
+        raise
+    except Exception as error:  # the libraries raise what they like for a schema that is none
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise usage_error(f"{schema} is no {kind} schema: {first}") from error
 
     def safely(data: bytes) -> Any:
         try:

@@ -259,7 +259,7 @@ def rebalances(
     topic = "__penstock_rebalances"
     if topic not in admin.cluster(session).topics:
         raise UserError(
-            "this cluster keeps no rebalance journal", "Penstock brokers write one; other Kafka brokers do not"
+            "this cluster keeps no rebalance journal yet", "Penstock writes one with its first group; Kafka has none"
         )
     history = dict(latest_values(session, topic)).get(name.encode())
     rows = json.loads(history)[-count:] if history else []

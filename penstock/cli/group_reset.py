@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Container
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,8 @@ def plan_reset(
     current = {key: offset for key, (offset, _) in admin.committed_offsets(session, group).items()}
     if file is not None:
         wanted = _from_file(file)
-        for name, _ in wanted:
-            admin.topic(session, name)
+        for name, index in wanted:
+            _check_partition(name, index, admin.topic(session, name).partitions)
     else:
         keys = _chosen(session, topics) if topics else sorted(current)
         if not keys:
@@ -40,6 +41,11 @@ def plan_reset(
     }
 
 
+def _check_partition(name: str, index: int, known: Container[int]) -> None:
+    if index not in known:
+        raise usage_error(f"{name} has no partition {index}", f"`penstock topic describe {name}` lists them")
+
+
 def _chosen(session: Session, topics: list[str]) -> list[Key]:
     keys = []
     for word in topics:
@@ -49,9 +55,8 @@ def _chosen(session: Session, topics: list[str]) -> list[Key]:
             indexes = [int(p) for p in listed.split(",")] if colon else list(known)
         except ValueError:
             raise usage_error(f"--topic {word!r} is not TOPIC[:PARTITION,…]", "for example orders:0,3") from None
-        missing = [index for index in indexes if index not in known]
-        if missing:
-            raise usage_error(f"{name} has no partition {missing[0]}", f"it has {len(known)}")
+        for index in indexes:
+            _check_partition(name, index, known)
         keys += [(name, index) for index in indexes]
     return keys
 

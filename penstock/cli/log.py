@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.errors import ExitCode, UserError
+from penstock.cli.errors import ExitCode, UserError, usage_error
 from penstock.cli.typed import local_command, new_app
 
 if TYPE_CHECKING:
@@ -23,7 +23,25 @@ Target = Annotated[
 def _existing(path: Path) -> Path:
     if not path.exists():
         raise UserError(f"there is no file or folder {path}", code=ExitCode.NOT_FOUND)
+    if not _holds_a_log(path):
+        raise usage_error(
+            f"{path} holds no log", "name a segment, a partition's folder like orders-0, or a log directory"
+        )
     return path
+
+
+def _holds_a_log(path: Path) -> bool:
+    from penstock.log.files import PARTITION_METADATA, offset_of
+    from penstock.log.log_directory import META_PROPERTIES, partition_of
+
+    if not path.is_dir():
+        name = path.name
+        return (
+            offset_of(name) is not None or name.endswith("-checkpoint") or name in (PARTITION_METADATA, META_PROPERTIES)
+        )
+    return any(
+        partition_of(entry.name) is not None if entry.is_dir() else _holds_a_log(entry) for entry in path.iterdir()
+    )
 
 
 @local_command(app)

@@ -124,9 +124,21 @@ def _from_library(error: Exception) -> int:
 
     if isinstance(error, ClientError):
         return _complain(str(error), None, ExitCode.UNREACHABLE)
+    if type(error).__name__ == "KafkaException":  # of confluent-kafka, which only some commands import
+        return _from_librdkafka(error.args[0])
     if isinstance(error, OSError) and error.filename is not None:
         return _complain(f"{error.filename}: {error.strerror}", None, ExitCode.FAILED)
     raise error
+
+
+def _from_librdkafka(error: Any) -> int:
+    """What its client says outside of a delivery: a property that it does not know, or nobody there."""
+    name = error.name()
+    if name in ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE"):
+        hint = "is a broker running there? `penstock up` starts one here; -b HOST:PORT names another"
+        return _complain(f"no broker answers: {error.str()}", hint, ExitCode.UNREACHABLE)
+    code = ExitCode.USAGE if name in ("_INVALID_ARG", "_CONFLICT") else ExitCode.REFUSED
+    return _complain(error.str(), f"the client says {name}", code)
 
 
 def _complain(message: str, hint: str | None, code: int) -> int:

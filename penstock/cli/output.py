@@ -115,7 +115,7 @@ def _text(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float):
-        return f"{value:.3g}"
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
     if isinstance(value, list | tuple):
         return ",".join(_text(item) for item in value)
     if isinstance(value, Mapping):

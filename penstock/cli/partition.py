@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli import admin
-from penstock.cli.errors import ExitCode, UserError, usage_error
+from penstock.cli.errors import ExitCode, UserError, not_found, usage_error
 from penstock.cli.reassignment_plan import even_plan
 from penstock.cli.topic import Yes, confirm
 from penstock.cli.typed import command, new_app
@@ -120,7 +120,7 @@ def reassign(
         Path | None, typer.Option("--plan", help="A plan in the format of kafka-reassign-partitions.")
     ] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Call off what is moving.")] = False,
-    throttle: Annotated[int, typer.Option("--throttle", help="Bytes per second and broker; 0: none.")] = 0,
+    throttle: Annotated[int, typer.Option("--throttle", min=0, help="Bytes per second and broker; 0: none.")] = 0,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Show progress until it is done.")] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan only.")] = False,
     yes: Yes = False,
@@ -142,6 +142,7 @@ def reassign(
         admin.topic(session, name)
     if plan is not None:
         target = _read_plan(plan)
+        current = _replicas(session, target)
     else:
         target = even_plan(current, _broker_ids(brokers, set(view.brokers)))
     changed = {key: replicas for key, replicas in target.items() if current.get(key) != replicas}
@@ -164,6 +165,17 @@ def reassign(
             _unthrottle(session, {name for name, _ in changed})
     if not session.output.as_json:
         session.output.text(f"{len(changed)} partitions moved" if wait else f"{len(changed)} partitions are moving")
+
+
+def _replicas(session: Session, plan: Plan) -> Plan:
+    """Where the partitions of a plan are now; all of them must exist."""
+    current = {}
+    for name, index in plan:
+        known = admin.topic(session, name).partitions
+        if index not in known:
+            raise not_found("partition", f"{name}-{index}", (f"{name}-{number}" for number in known))
+        current[name, index] = list(known[index].replicas)
+    return current
 
 
 def _broker_ids(text: str | None, live: set[int]) -> list[int]:

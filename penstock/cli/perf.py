@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli import admin
-from penstock.cli.errors import UserError
+from penstock.cli.errors import ExitCode, UserError
 from penstock.cli.typed import command, new_app
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 app = new_app("Measure produce, consume and end-to-end latency.")
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
-Records = Annotated[int, typer.Option("--records", "-n", help="How many.")]
-Size = Annotated[int, typer.Option("--size", help="Bytes of a value.")]
+Records = Annotated[int, typer.Option("--records", "-n", min=1, help="How many.")]
+Size = Annotated[int, typer.Option("--size", min=0, help="Bytes of a value.")]
 
 
 def _report(session: Session, what: str, records: int, size: int, seconds: float, **more: Any) -> None:
@@ -54,6 +54,7 @@ def produce(
     settings = {"acks": acks, "compression.type": compression, "linger.ms": 5, "batch.size": 1_000_000,
                 "queue.buffering.max.messages": 500_000}  # fmt: skip
     producer = Producer(session.librdkafka(**settings))
+    producer.list_topics(topic, 10)  # connected before the clock runs, and a cluster that is not there is told
     began = time.perf_counter()
     with session.output.progress("writing", records) as progress:
         for number in range(records):
@@ -71,7 +72,9 @@ def produce(
         left = producer.flush(60)
     seconds = time.perf_counter() - began
     if failures or left:
-        raise UserError(f"records were not delivered: {failures[0].str() if failures else f'{left} timed out'}")
+        if left or failures[0].name() == "_MSG_TIMED_OUT":
+            raise session.unreachable(f"{left or len(failures)} records were not delivered")
+        raise UserError(f"records were not delivered: {failures[0].str()}", code=ExitCode.REFUSED)
     _report(session, "produce", records, size, seconds)
 
 
@@ -102,7 +105,7 @@ def end_to_end(
     topic: Topic,
     records: Records = 10_000,
     size: Size = 100,
-    rate: Annotated[float, typer.Option("--rate", help="Records per second.")] = 1000.0,
+    rate: Annotated[float, typer.Option("--rate", min=0.001, help="Records per second.")] = 1000.0,
 ) -> None:
     """Write at a steady rate, read back, and tell how long records take."""
     from confluent_kafka import Consumer, Producer, TopicPartition

@@ -113,6 +113,10 @@ class Reader:
     def end_offsets(self) -> dict[Key, int]:
         return {key: found for key, (found, _) in self._offsets(admin.LATEST).items()}
 
+    def left_until(self, ends: Ends) -> int:
+        """How many offsets lie between where we are and the ends: the whole of a progress bar."""
+        return sum(max(0, end - self._position.get(key, 0)) for key, end in (ends.offsets or {}).items())
+
     def batches(self, ends: Ends) -> Iterator[list[Any]]:
         """Messages as they come, until an end is reached."""
         gc.set_threshold(20 * BATCH)  # messages form no cycles: a search for some during every batch is in vain

@@ -56,7 +56,10 @@ class Session:
         from penstock.client.sync import SyncClient
 
         # A person waits: tell after a few seconds that nobody answers, not after a minute.
-        return SyncClient.from_properties(self.properties, retry=RetryPolicy(total_timeout_s=10.0))
+        try:
+            return SyncClient.from_properties(self.properties, retry=RetryPolicy(total_timeout_s=10.0))
+        except ValueError as error:
+            raise usage_error(str(error), "it comes from -X, the environment or the profile") from error
 
     def close(self) -> None:
         if "client" in self.__dict__:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,6 +35,7 @@ def migrate(
 ) -> None:
     """Copy topics, ids, settings, producer ids and the cluster id. The broker must be stopped; its data stays."""
     from penstock.base.settings import Settings, SettingsError
+    from penstock.store.interface import ConnectionLost
     from penstock.store.migrate import MigrationRefused, migrate_to_zookeeper
 
     if to != "zookeeper":
@@ -44,10 +46,17 @@ def migrate(
     except SettingsError as error:
         raise UserError(str(error), code=ExitCode.USAGE) from error
     path = Path(embedded["penstock.store.path"] or Path(embedded.log_dirs[0]) / "penstock.db")
+    if not path.is_file():
+        hint = "name the broker's settings with --config FILE or --set log.dirs=FOLDER"
+        raise UserError(f"there is no store {path}", hint, ExitCode.NOT_FOUND)
+    logging.getLogger("penstock.store.kazoo").setLevel(logging.CRITICAL)  # it tells of every try; we tell once
     try:
         moved = asyncio.run(migrate_to_zookeeper(path, target, keep_source=keep_source))
     except MigrationRefused as error:
         raise UserError(str(error), code=ExitCode.REFUSED) from error
+    except ConnectionLost as error:
+        hint = "is it running? `penstock zookeeper` starts one here"
+        raise UserError(f"no ZooKeeper answers at {connect}", hint, ExitCode.UNREACHABLE) from error
     output.result(
         {"nodes": moved.nodes, "topics": moved.topics, "left_behind": str(moved.left_behind)},
         f"{moved.topics} topics moved; start the broker with --set zookeeper.connect={connect}",

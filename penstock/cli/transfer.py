@@ -7,6 +7,7 @@ only when it is complete; `--resume` goes on where a broken export stopped.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Ends with .jsonl or .parquet.", show_default=False)]
+CHUNK_RECORDS = 100_000  # after so many an import notes how far it is
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with a transfer that was broken off.")]
 
 
@@ -53,14 +55,16 @@ def export(session: Session, topic: Topic, file: File, resume: Resume = False) -
         raise usage_error("--resume works with .jsonl only", "a Parquet file is written as a whole")
     if resume and file.exists():
         raise UserError(f"{file} is complete already", "leave out --resume to write it again")
-    done = _exported(part) if resume else {}
+    if not file.parent.is_dir():
+        raise UserError(f"there is no folder {file.parent}", "make it first", ExitCode.NOT_FOUND)
+    done = _exported(part, topic) if resume else {}
     reader = Reader(session, [topic], None, True, None)
     starts = [f"{partition}:{offset}" for partition, offset in done.items()]
     reader.start(True, None, None)
     if starts:
         reader.start(False, None, starts + _untouched(session, topic, done))
     ends = Ends(offsets=reader.end_offsets())
-    total = sum((ends.offsets or {}).values())
+    total = reader.left_until(ends)
     try:
         with reader, session.output.progress(f"exporting {topic}", total) as progress:
             rows = _rows(reader, ends, progress)
@@ -84,7 +88,7 @@ def _untouched(session: Session, topic: str, done: dict[int, int]) -> list[str]:
     return [f"{index}:{offset}" for (_, index), (offset, _) in starts.items()]
 
 
-def _exported(part: Path) -> dict[int, int]:
+def _exported(part: Path, topic: str) -> dict[int, int]:
     """{partition: next offset} of a broken export; a half line at its end is cut off."""
     if not part.exists():
         return {}
@@ -94,8 +98,13 @@ def _exported(part: Path) -> dict[int, int]:
         for line in stream:
             if not line.endswith(b"\n"):
                 break
-            row = json.loads(line)
-            done[row["partition"]] = row["offset"] + 1
+            try:
+                row = json.loads(line)
+                if row["topic"] != topic:
+                    raise UserError(f"{part} is of topic {row['topic']}", "remove it, or leave out --resume")
+                done[row["partition"]] = row["offset"] + 1
+            except (ValueError, KeyError, TypeError):
+                raise UserError(f"{part} is no broken export", "remove it, or leave out --resume") from None
             good += len(line)
     os.truncate(part, good)
     return done
@@ -164,28 +173,43 @@ def import_(
     ] = False,
     resume: Resume = False,
 ) -> None:
-    """Write the records of a JSONL or Parquet file into a topic."""
+    """Write the records of a JSONL or Parquet file into a topic.
+
+    --resume skips what is surely in the topic; up to 100,000 records behind that may come twice.
+    """
     if not file.is_file():
         raise UserError(f"there is no file {file}", code=ExitCode.NOT_FOUND)
     kind = _kind(file)
     journal = file.with_name(f"{file.name}.{topic}.imported")
-    skip = int(journal.read_text()) if resume and journal.exists() else 0
+    skip = _imported(journal) if resume else 0
     source = _read_jsonl(file, keep_partitions) if kind == "jsonl" else _read_parquet(file, keep_partitions)
     writer = Writer(session, topic, "none", "all", False)
     written = skip
-    with session.output.progress(f"importing into {topic}") as progress:
-        for chunk in _chunks(source, 100_000):
-            if skip >= len(chunk):
-                skip -= len(chunk)
-                continue
-            todo, skip = chunk[skip:], 0
-            written += writer.write(todo)
-            journal.write_text(str(written))
-            progress.advance(len(todo))
+    try:
+        with session.output.progress(f"importing into {topic}") as progress:
+            progress.advance(skip)
+            for chunk in _chunks(itertools.islice(source, skip, None), CHUNK_RECORDS):
+                written += writer.write(chunk)
+                journal.write_text(str(written))
+                progress.advance(len(chunk))
+    except BaseException:
+        if journal.exists():
+            session.output.note(f"penstock: {written} records are in {topic}; --resume goes on behind them:")
+        raise
     journal.unlink(missing_ok=True)
     session.output.result(
         {"topic": topic, "file": str(file), "records": written}, f"{written} records of {file} in {topic}"
     )
+
+
+def _imported(journal: Path) -> int:
+    """How many records of the file are in the topic, as the journal of a broken import says."""
+    if not journal.exists():
+        return 0
+    text = journal.read_text().strip()
+    if not text.isdigit():
+        raise UserError(f"{journal} is no journal of an import", "remove it, or leave out --resume")
+    return int(text)
 
 
 def _chunks(records: Iterator[Record], size: int) -> Iterator[list[Record]]:
@@ -208,13 +232,18 @@ def _read_jsonl(file: Path, keep_partitions: bool) -> Iterator[Record]:
                 raise usage_error(
                     f"{file}, line {number} is not JSON: {error}", "export writes one object per line"
                 ) from None
+            if not isinstance(row, dict):
+                raise usage_error(f"{file}, line {number} is no JSON object", "export writes one object per line")
             partition = row.get("partition", -1) if keep_partitions else -1
             yield record_from_object(row, f"{file}, line {number}", None, partition)
 
 
 def _read_parquet(file: Path, keep_partitions: bool) -> Iterator[Record]:
-    _, parquet, schema = _parquet()
-    source = parquet.ParquetFile(file)
+    pyarrow, parquet, schema = _parquet()
+    try:
+        source = parquet.ParquetFile(file)
+    except pyarrow.ArrowInvalid:
+        raise usage_error(f"{file} is no Parquet file", "`penstock topic export` writes one") from None
     missing = {"key", "value", "timestamp", "headers"} - set(source.schema_arrow.names)
     if missing:
         raise UserError(f"{file} has no column {min(missing)}", f"`topic export` writes {', '.join(schema.names)}")
@@ -243,7 +272,7 @@ def copy(
     ends = Ends(offsets=reader.end_offsets())
     writer = Writer(other, target, "none", "all", False)
     copied = 0
-    with reader, session.output.progress(f"copying {source}", sum((ends.offsets or {}).values())) as progress:
+    with reader, session.output.progress(f"copying {source}", reader.left_until(ends)) as progress:
         for batch in reader.batches(ends):
             copied += writer.write((m.key(), m.value(), m.headers(), -1, m.timestamp()[1]) for m in batch)
             progress.advance(len(batch))
