@@ -67,6 +67,7 @@ class Connection:
         "dispatcher",
         "end",
         "fd",
+        "has_lent",
         "last_active",
         "listener",
         "local_address",
@@ -100,6 +101,7 @@ class Connection:
         self.start = 0
         self.end = 0
         self.claimed_bytes = 0
+        self.has_lent = False  # a log still has to write from our buffer
         self.slots: deque[Slot] = deque()
         self.outbox = self._new_outbox(sock)
         self.last_active = dispatcher.coarse_time
@@ -138,6 +140,9 @@ class Connection:
         if (self.busy or self.blocked) and self.end > self.start:
             self.stop_reading()  # its request is in work and the next one is here already: let TCP hold the rest
             return
+        if self.has_lent:
+            self.has_lent = False
+            self.dispatcher.broker.replicas.write_staged()
         if self.end == len(self.buffer) and not self.make_room():
             return
         try:

@@ -69,13 +69,15 @@ def append_as_leader(
     inspection: Inspection | None = None,
     guard: VerificationGuard | None = None,
     transaction_version: int = 1,
+    lent: bool = False,
 ) -> AppendResult:
     """Check one batch, give it offsets and stage it. May raise LogWriteError when it has to write first (a roll, a
     marker): then everything staged before is void, too.
 
     Markers come with Origin.COORDINATOR and the `transaction_version` of their coordinator. The `guard` of a
     verification is needed by the first batch of a transaction. `inspection` is the result of
-    `validation.inspect` when the caller had that done in a worker; without it the log inspects by itself.
+    `validation.inspect` when the caller had that done in a worker; without it the log inspects by itself. A `lent`
+    batch is the log's to change, and stays as it is until the next write: it needs no copy.
     """
     size = len(batch)
     if size < HEADER_BYTES:
@@ -205,12 +207,11 @@ def append_as_leader(
         position = 0
         maintenance.should_roll(log, size, max_timestamp, last_offset)  # sets the new segment's roll time
 
-    if copy is None:
-        copy = bytearray(batch)
-    _pack_front(copy, 0, base_offset, length, leader_epoch)
+    placed: Buffer = copy if copy is not None else batch if lent else bytearray(batch)
+    _pack_front(placed, 0, base_offset, length, leader_epoch)
     if not log.staged:
         begin_stage(log)
-    log.staged.append(copy)
+    log.staged.append(placed)
     if leader_epoch != log.epochs.latest:
         assign_epoch(log, leader_epoch, base_offset)
     if producer_id >= 0:

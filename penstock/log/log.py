@@ -64,7 +64,7 @@ class Log:
         self.segments: list[Segment] = []
         self.segment_bases: list[int] = []
         self.active: Segment
-        self.staged: list[bytearray | bytes] = []
+        self.staged: list[bytearray | bytes | memoryview] = []
         self.undo: list[Undo] = []
         self.mark: tuple[int, int, int, int, int, int, int] = (0, 0, 0, 0, 0, 0, 0)
         self.marked_epochs: list[tuple[int, int]] | None = None

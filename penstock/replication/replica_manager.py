@@ -134,11 +134,13 @@ class ReplicaManager:
         guard: VerificationGuard | None = None,
         transaction_version: int = 1,
         leader_epoch: int = -1,
+        lent: bool = False,
     ) -> AppendResult:
         """Stage one batch; offsets are final unless the write at the end of the wake-up fails.
 
         acks=-1 demands min ISR before anything is appended. A `leader_epoch` other than -1 refuses when the
-        leadership is not the one that the caller (a coordinator) was elected under.
+        leadership is not the one that the caller (a coordinator) was elected under. A `lent` batch is not copied: the
+        caller leaves its bytes alone until `write_staged`.
         """
         partition = self.partitions.get((topic, index))
         if partition is None:
@@ -157,6 +159,7 @@ class ReplicaManager:
                 inspection=inspection,
                 guard=guard,
                 transaction_version=transaction_version,
+                lent=lent,
             )
         except LogWriteError as error_:
             partition.write_failed(error_)

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from raw_client import RawClient, batch, fetch_request, metadata, produce_request
+from raw_client import RawClient, batch, fetch_request, metadata, produce_request, request_frame
 
 import penstock
+from penstock.protocol.batch import crc_matches, iterate_batches
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 
@@ -82,6 +83,29 @@ def test_frames_of_many_sizes_come_through(tls_broker: penstock.Broker, certific
             offset = answer.responses[0].partition_responses[0].base_offset
             fetched = client.call("fetch", 12, fetch_request("sizes", offset, max_bytes=2 << 20))
             assert b"x" * size in bytes(fetched.responses[0].partitions[0].records)
+
+
+def test_large_batches_in_flight_are_stored_as_they_were_sent(
+    tls_broker: penstock.Broker, certificate: tuple[Path, Path]
+) -> None:
+    """The log writes them from the receive buffer, and TLS reads on before the end of the wake-up."""
+    values = [bytes([number]) * 20_000 for number in range(100)]
+    with TlsClient(tls_broker.port, certificate[1]) as client:
+        while metadata(client, "in-flight").error_code != 0:
+            pass
+        for start in range(0, len(values), 10):
+            for value in values[start : start + 10]:
+                client.send(request_frame("produce", 9, produce_request("in-flight", batch(value))))
+            for number in range(start, start + 10):
+                _, answer = client.read_response("produce", 9)
+                stored = answer.responses[0].partition_responses[0]
+                assert (stored.error_code, stored.base_offset) == (0, number)
+        for number, value in enumerate(values):
+            fetched = client.call("fetch", 12, fetch_request("in-flight", number, max_bytes=1))
+            data = bytes(fetched.responses[0].partitions[0].records)
+            (header,) = iterate_batches(data)
+            assert crc_matches(data, header) and header.base_offset == number
+            assert value in data
 
 
 def test_a_client_without_tls_is_closed_and_others_go_on(

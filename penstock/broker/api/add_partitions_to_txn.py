@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.broker.api.transaction_support import allowed, fenced_for_version, may_use_transactional_id
+from penstock.cluster.topic_names import INTERNAL_TOPICS
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 API = ApiSpec(24, "AddPartitionsToTxn", 0, 5)
 
 FIRST_BROKER_VERSION = 4
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.api.produce import INTERNAL_TOPICS
 from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.cluster.topic_names import INTERNAL_TOPICS
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

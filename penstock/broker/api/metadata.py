@@ -10,10 +10,10 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker import metadata_codec as codec
-from penstock.broker.api.produce import INTERNAL_TOPICS
 from penstock.broker.api.spec import ApiSpec
 from penstock.broker.leader_hints import broker_address
 from penstock.broker.wire import UNREADABLE, MalformedFrame, begin_frame, end_frame
+from penstock.cluster.topic_names import INTERNAL_TOPICS
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -1,0 +1,129 @@
+"""Produces that cannot append at once: batches that must be opened in a thread, transactions that must be verified."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.connection import Connection
+from penstock.broker.pending_produce import PendingProduce
+from penstock.broker.produce_checks import first_batch
+from penstock.broker.produce_codec import PartitionResult, ProduceRequest
+from penstock.cluster.topic_names import INTERNAL_TOPICS
+from penstock.log.validation import inspect, needs_inspection
+from penstock.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.api.produce import ProduceHandler
+
+logger = logging.getLogger(__name__)
+
+OPEN_IN_WORKER_BYTES = 64 * 1024  # batches that must be opened and are larger go to a thread
+
+
+class SlowProduce:
+    """The way that waits, for a handler that does the appends."""
+
+    def __init__(self, handler: ProduceHandler) -> None:
+        self._handler = handler
+        self._broker = handler.broker
+        self._dispatcher = handler.dispatcher
+
+    def must_take(self, request: ProduceRequest, connection: Connection, version: int) -> bool:
+        """Whether it belongs to a transaction, or has a batch so large, and of such a topic, that checking it would
+        hold up the loop."""
+        if request.transactional_id is not None:
+            return True
+        for name, partitions in request.topics:
+            for index, start, size in partitions:
+                if size <= OPEN_IN_WORKER_BYTES:
+                    continue
+                topic = self._handler.topic_name(name, version)
+                partition: Any = None if topic is None else self._broker.replicas.partitions.get((topic, index))
+                if partition is not None and needs_inspection(
+                    connection.view[start : start + size], partition.log.config
+                ):
+                    return True
+        return False
+
+    def start(self, connection: Connection, pending: PendingProduce, request: ProduceRequest) -> None:
+        """Copy what the request holds: the receive buffer is reused while we wait."""
+        copied = [
+            (name, [(index, bytes(connection.view[start : start + max(size, 0)])) for index, start, size in partitions])
+            for name, partitions in request.topics
+        ]
+        connection.busy = True
+        client_id = self._dispatcher.client_id(connection)
+        task = self._dispatcher.loop.create_task(self._work(connection, pending, request, copied, client_id))
+        self._dispatcher.tasks.add(task)
+        task.add_done_callback(self._dispatcher.tasks.discard)
+
+    async def _work(
+        self,
+        connection: Connection,
+        pending: PendingProduce,
+        request: ProduceRequest,
+        topics: list[tuple[bytes, list[tuple[int, bytes]]]],
+        client_id: str,
+    ) -> None:
+        try:
+            guards: dict[tuple[str, int], Any] = {}
+            if request.transactional_id is not None:
+                await self._broker.coordinators.ensure()
+                from penstock.broker.transactional_produce import verify
+
+                guards = await verify(self._broker, request.transactional_id, pending.version, [
+                    (topic, index, batch)
+                    for name, partitions in topics
+                    if (topic := self._handler.topic_name(name, pending.version)) is not None
+                    for index, batch in partitions
+                ])  # fmt: skip
+            for name, partitions in topics:
+                topic = self._handler.topic_name(name, pending.version)
+                results = []
+                for index, batch in partitions:
+                    results.append(await self._append_slowly(topic, index, batch, pending, guards, client_id))
+                pending.results.append((name, results))
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        except Exception:
+            logger.exception("closing client=%s: a produce failed", connection.client_host)
+            connection.close()
+            return
+        self._handler.appended(pending)
+        connection.busy = False
+        connection.loop.call_soon(connection.resume)
+
+    async def _append_slowly(
+        self,
+        topic: str | None,
+        index: int,
+        batch: bytes,
+        pending: PendingProduce,
+        guards: dict[tuple[str, int], Any],
+        client_id: str,
+    ) -> PartitionResult:
+        extra: dict[str, Any] = {}
+        if topic is not None:
+            verified = guards.get((topic, index))
+            if verified is not None:
+                if verified.error:
+                    return PartitionResult(index, int(verified.error), verified.message)
+                extra["guard"] = verified.guard
+            partition: Any = self._broker.replicas.partitions.get((topic, index))
+            if (
+                partition is not None
+                and len(batch) > OPEN_IN_WORKER_BYTES
+                and not first_batch(batch, 13)[1]
+                and needs_inspection(batch, partition.log.config)
+            ):
+                extra["inspection"] = await self._dispatcher.loop.run_in_executor(
+                    None, inspect, batch, partition.log.config, self._broker.clock.now_ms()
+                )
+            if topic in INTERNAL_TOPICS and client_id != "__admin_client":
+                return PartitionResult(
+                    index, int(ErrorCode.INVALID_TOPIC_EXCEPTION), f"Cannot append to internal topic {topic}"
+                )
+        return self._handler.append(topic, index, batch, pending.version, pending.acks, pending.connection, **extra)
