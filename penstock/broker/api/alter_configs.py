@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.spec import ApiSpec, RequestContext
-from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -29,22 +28,10 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
             raise Refusal(ErrorCode.INVALID_REQUEST, "A setting is given more than once.")
         await config_admin(broker).replace(key, overrides, validate_only=request.validate_only)
 
-    api = messages.api("alter_configs")
-    struct = api.response_struct("AlterConfigsResourceResponse")
-    return api.Response(responses=await alter_each(request.resources, struct, alter))
+    return await alter_each("alter_configs", request.resources, alter)
 
 
 def error_response(request: Any, code: int, message: str | None) -> Any:
-    api = messages.api("alter_configs")
-    struct = api.response_struct("AlterConfigsResourceResponse")
-    return api.Response(
-        responses=[
-            struct(
-                error_code=int(code),
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in request.resources
-        ]
-    )
+    from penstock.broker.api.config_changes import refuse_each
+
+    return refuse_each("alter_configs", request.resources, code, message)

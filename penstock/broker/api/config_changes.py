@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,21 +17,17 @@ from penstock.broker.api.config_resources import (
 )
 from penstock.cluster.configs import Alteration, AlterKind
 from penstock.cluster.topics import Refusal
+from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-async def alter_each(
-    resources: Sequence[Any], response_struct: Any, alter: Callable[[Any], Awaitable[None]]
-) -> list[Any]:
+async def alter_each(api_name: str, resources: Sequence[Any], alter: Callable[[Any], Awaitable[None]]) -> Any:
     """Every resource by itself; one that appears twice fails each time."""
-    seen: dict[tuple[int, str], int] = {}
-    for resource in resources:
-        key = (resource.resource_type, resource.resource_name)
-        seen[key] = seen.get(key, 0) + 1
-    results = []
+    seen = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    outcomes: list[tuple[int, str | None]] = []
     for resource in resources:
         code, message = ErrorCode.NONE, None
         try:
@@ -39,15 +36,29 @@ async def alter_each(
             await alter(resource)
         except (Refusal, BadResource) as refusal:
             code, message = refusal.code, explained(refusal.code, refusal.message)
-        results.append(
-            response_struct(
-                error_code=int(code),
+        outcomes.append((int(code), message))
+    return _response(api_name, resources, outcomes)
+
+
+def refuse_each(api_name: str, resources: Sequence[Any], code: int, message: str | None) -> Any:
+    """The request as a whole is refused."""
+    return _response(api_name, resources, [(int(code), message)] * len(resources))
+
+
+def _response(api_name: str, resources: Sequence[Any], outcomes: Sequence[tuple[int, str | None]]) -> Any:
+    api = messages.api(api_name)
+    struct = api.response_struct("AlterConfigsResourceResponse")
+    return api.Response(
+        responses=[
+            struct(
+                error_code=code,
                 error_message=message,
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
-        )
-    return results
+            for resource, (code, message) in zip(resources, outcomes, strict=True)
+        ]
+    )
 
 
 async def alter_resource(

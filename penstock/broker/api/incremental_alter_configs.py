@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.spec import ApiSpec, RequestContext
-from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -27,22 +26,10 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
         alterations = [Alteration(c.name, AlterKind(c.config_operation), c.value) for c in resource.configs]
         await alter_resource(broker, resource.resource_type, resource.resource_name, alterations, request.validate_only)
 
-    api = messages.api("incremental_alter_configs")
-    struct = api.response_struct("AlterConfigsResourceResponse")
-    return api.Response(responses=await alter_each(request.resources, struct, alter))
+    return await alter_each("incremental_alter_configs", request.resources, alter)
 
 
 def error_response(request: Any, code: int, message: str | None) -> Any:
-    api = messages.api("incremental_alter_configs")
-    struct = api.response_struct("AlterConfigsResourceResponse")
-    return api.Response(
-        responses=[
-            struct(
-                error_code=int(code),
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in request.resources
-        ]
-    )
+    from penstock.broker.api.config_changes import refuse_each
+
+    return refuse_each("incremental_alter_configs", request.resources, code, message)
