@@ -249,7 +249,7 @@ class Cleaner:
                 logger.error("log=%s compaction wrote something wrong: %s", run.log.name, error)
                 run.verified = False
 
-        self._manager.in_thread(run.log.directory.parent, check)
+        self._manager.disk_work.run(run.log.directory.parent, check)
 
     def _finish(self, run: _Run) -> None:
         self._run = None

@@ -34,7 +34,7 @@ def begin(manager: LogManager, log: Log, directory: Path) -> Log:
 def abandon(manager: LogManager, future: Log) -> None:
     """The move is off: the half-filled log goes."""
     future.abandon()
-    manager.unlink_later([future.directory], 0)
+    manager.disk_work.unlink_later([future.directory], 0)
 
 
 def promote(manager: LogManager, log: Log, future: Log) -> Log:

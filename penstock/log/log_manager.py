@@ -1,32 +1,32 @@
-"""All logs of a broker: loading, creating and deleting, checkpoints, timers, stop. Folders live in `log_directory`.
+"""All logs of a broker: loading, creating and deleting, checkpoints, stop. Folders live in `log_directory`, what is
+done from time to time in `log_timers`.
 
 Only the loop calls it, except `start` and `stop`, which block. What may block in between (fsync, unlink, checkpoint
-files) goes to a few threads.
+files) goes to the threads of `disk_work`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import uuid
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 from penstock.base.clock import Clock
 from penstock.base.settings import LogConfig, Settings
-from penstock.log import checkpoints, log_folders, log_timers, maintenance, retention
+from penstock.log import checkpoints, log_folders, log_timers, maintenance
 from penstock.log.checkpoints import PartitionOffsets, log_starts_of, offsets_of, write_topic_id
 from penstock.log.cleaner import Cleaner
+from penstock.log.disk_work import THREADS, DiskWork
 from penstock.log.events import LogEvents
-from penstock.log.files import NO_SPACE_ERRNOS, fsync_directory, unlink_all
+from penstock.log.files import NO_SPACE_ERRNOS
 from penstock.log.log import Log
 from penstock.log.log_directory import LogDirectory
 from penstock.log.log_folders import WantedLog
-from penstock.log.log_timers import FOREVER, BackgroundTask
+from penstock.log.log_timers import BackgroundTask
 from penstock.log.manager_settings import ManagerSettings
 from penstock.log.results import LogDirectoryFailed, LogWriteError
 
@@ -34,8 +34,7 @@ __all__ = ["BackgroundTask", "LogManager", "ManagerSettings"]
 
 logger = logging.getLogger(__name__)
 
-_THREADS = 16  # they wait for the disk, and syncs that wait together share one commit of its journal
-_BEGINNERS = 4  # of these for new logs: more would keep the processors from the loop
+_BEGINNERS = 4  # threads for new logs: more would keep the processors from the loop
 
 
 class _Events(LogEvents):
@@ -46,7 +45,7 @@ class _Events(LogEvents):
         self._manager = manager
 
     def rolled(self, log: Log) -> None:
-        self._manager.flush_in_thread(log)
+        self._manager.disk_work.flush(log)
 
     def truncated(self, log: Log) -> None:
         self._manager.checkpoint_recovery_points_of(log.directory.parent)
@@ -55,7 +54,7 @@ class _Events(LogEvents):
         self._manager.log_starts_changed = True
 
     def discard(self, paths: Sequence[Path], delay_ms: int) -> None:
-        self._manager.unlink_later(paths, delay_ms)
+        self._manager.disk_work.unlink_later(paths, delay_ms)
 
     def failed(self, log: Log, error: OSError) -> None:
         self._manager.fail_directory(log.directory.parent, error)
@@ -90,11 +89,7 @@ class LogManager:
         self._online: dict[Path, LogDirectory] = {}
         self._logs: dict[tuple[str, int], Log] = {}
         self._offline_replicas: dict[tuple[str, int], Path] = {}
-        self._threads: ThreadPoolExecutor | None = None
-        self._doomed: deque[tuple[int, Path]] = deque()
-        self._thread_faults: deque[tuple[Path, OSError]] = deque()
-        self._flushing: set[Log] = set()
-        self._renamed_in: set[Path] = set()
+        self.disk_work = DiskWork(clock, self.fail_directory)
         self.cleaner = Cleaner(self)
         self._loaded = False
         self.log_starts_changed = False
@@ -106,7 +101,7 @@ class LogManager:
 
         LogDirectoryFailed if no folder is usable; FolderInUse and ForeignFolder stop the broker, as in Kafka.
         """
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="penstock-log")
+        self.disk_work.start()
         try:
             for path in self.directories:
                 directory = LogDirectory(path)
@@ -139,7 +134,7 @@ class LogManager:
                 )
             self._logs[key] = log
         for folder in directory.doomed_folders():
-            self.unlink_later([folder], 0)
+            self.disk_work.unlink_later([folder], 0)
 
     def new_log(self, folder: Path, topic: str, partition: int, config: LogConfig, topic_id: uuid.UUID | None) -> Log:
         """An empty shell over a folder, to be begun or loaded."""
@@ -156,9 +151,7 @@ class LogManager:
     def stop(self, clean: bool = True) -> None:
         """Write, flush, close everything, leave the clean-shutdown marker and release the locks."""
         self.cleaner.stop()
-        if self._threads is not None:
-            self._threads.shutdown(wait=True)
-            self._threads = None
+        self.disk_work.stop()
         for directory in list(self._online.values()):
             try:
                 self._close(directory, clean and self._loaded)
@@ -168,7 +161,7 @@ class LogManager:
 
     def _close(self, directory: LogDirectory, clean: bool) -> None:
         logs = self._logs_in(directory.path)
-        with ThreadPoolExecutor(_THREADS) as closers:
+        with ThreadPoolExecutor(THREADS) as closers:
             list(closers.map(lambda log: maintenance.close(log, clean), logs))
         if clean:
             directory.write_checkpoint(checkpoints.RECOVERY_POINTS, offsets_of(logs, lambda log: log.recovery_point))
@@ -181,9 +174,7 @@ class LogManager:
             directory.unlock()
         self._online.clear()
         self._logs.clear()
-        if self._threads is not None:
-            self._threads.shutdown(wait=False)
-            self._threads = None
+        self.disk_work.stop(wait=False)
 
     # -- logs
 
@@ -221,13 +212,14 @@ class LogManager:
         """Begin logs without holding up the loop; `get_or_create` finds them. What fails it tries again, and tells."""
         missing = [one for one in wanted if (one.topic, one.partition) not in self._logs]
         missing = [one for one in missing if (one.topic, one.partition) not in self._offline_replicas]
-        if not missing or not self._online or self._threads is None:
+        threads = self.disk_work.threads
+        if not missing or not self._online or threads is None:
             return
         placed = log_folders.spread(missing, self._filled())
         loop = asyncio.get_running_loop()
         shares = [placed[first::_BEGINNERS] for first in range(min(_BEGINNERS, len(placed)))]
         begun = await asyncio.gather(
-            *(loop.run_in_executor(self._threads, log_folders.begin_each, share, self.new_log) for share in shares)
+            *(loop.run_in_executor(threads, log_folders.begin_each, share, self.new_log) for share in shares)
         )
         for (path, one), log in (outcome for share in begun for outcome in share):
             if isinstance(log, OSError):
@@ -267,8 +259,8 @@ class LogManager:
             return
         # Synced at the next tick, once for all that go together. If a crash comes first, topic ids tell at the next
         # start which of the old names stand for nothing.
-        self._renamed_in.add(directory.path)
-        self.unlink_later([doomed], log.config.file_delete_delay_ms)
+        self.disk_work.sync_names_later(directory.path)
+        self.disk_work.unlink_later([doomed], log.config.file_delete_delay_ms)
 
     def replace(self, old: Log, new: Log) -> None:
         """A replica has moved to another folder: its old one goes."""
@@ -326,52 +318,6 @@ class LogManager:
         if self._on_directory_failed is not None:
             self._on_directory_failed(path, lost)
 
-    # -- work in threads
-
-    def in_thread(self, path: Path, work: Callable[[], None]) -> None:
-        """Run in the background; an OSError there fails the folder at the next tick."""
-
-        def guarded() -> None:
-            try:
-                work()
-            except OSError as error:
-                self._thread_faults.append((path, error))
-            except Exception:
-                logger.exception("directory=%s background work failed", path)
-
-        if self._threads is not None:
-            self._threads.submit(guarded)
-        else:
-            guarded()
-
-    def flush_in_thread(self, log: Log) -> None:
-        """fsync a log without blocking the loop; one at a time for each."""
-        if log in self._flushing:
-            return
-        try:
-            job = maintenance.begin_flush(log)
-        except LogWriteError:
-            return  # whoever appended hears of it
-        except OSError as error:
-            if error.errno not in NO_SPACE_ERRNOS:
-                self.fail_directory(log.directory.parent, error)
-            return
-        if job is None:
-            return
-        self._flushing.add(log)
-
-        def run() -> None:
-            try:
-                job.run()
-            finally:
-                self._flushing.discard(log)
-
-        self.in_thread(log.directory.parent, run)
-
-    def unlink_later(self, paths: Iterable[Path], delay_ms: int) -> None:
-        due = self.clock.now_ms() + delay_ms
-        self._doomed.extend((due, path) for path in paths)
-
     # -- timers
 
     def background_tasks(self) -> list[BackgroundTask]:
@@ -379,45 +325,12 @@ class LogManager:
         return log_timers.background_tasks(self)
 
     def tick(self) -> None:
-        """Unlink what is due, keep deleted records and logs deleted, and notice what went wrong in threads."""
-        while self._thread_faults:
-            path, error = self._thread_faults.popleft()
-            self.fail_directory(path, error)
+        """Every second: keep deleted records deleted, and what the threads have to do and to tell."""
         if self.log_starts_changed:
             self.checkpoint_log_starts()
-        while self._renamed_in:
-            path = self._renamed_in.pop()
-            self.in_thread(path, partial(fsync_directory, path))
-        now_ms = self.clock.now_ms()
-        due = [entry for entry in self._doomed if entry[0] <= now_ms]
-        if due:
-            self._doomed = deque(entry for entry in self._doomed if entry[0] > now_ms)
-            self.in_thread(self.directories[0], lambda: _remove([path for _, path in due]))
+        self.disk_work.tick()
 
-    def enforce_retention(self) -> None:
-        """Delete old segments of every log; one that fails does not stop the others."""
-        now_ms = self.clock.now_ms()
-        for log in list(self._logs.values()):
-            if self.cleaner.is_busy_with(log):
-                continue
-            try:
-                retention.enforce(log, now_ms)
-            except LogWriteError as error:
-                logger.warning("log=%s retention postponed: %s", log.name, error)
-            except OSError as error:
-                self.fail_directory(log.directory.parent, error)
-
-    def flush_due(self) -> None:
-        """fsync logs whose `flush.ms` has passed."""
-        now_ms = self.clock.now_ms()
-        for log in list(self._logs.values()):
-            flush_ms = log.config.flush_ms
-            if (
-                flush_ms < FOREVER
-                and log.log_end_offset > log.recovery_point
-                and now_ms - log.last_flush_ms >= flush_ms
-            ):
-                self.flush_in_thread(log)
+    # -- checkpoints
 
     def checkpoint_recovery_points(self) -> None:
         for directory in list(self._online.values()):
@@ -446,17 +359,4 @@ class LogManager:
             self._checkpoint(directory, checkpoints.HIGH_WATERMARKS, offsets_of(logs, lambda log: log.high_watermark))
 
     def _checkpoint(self, directory: LogDirectory, name: str, offsets: PartitionOffsets) -> None:
-        self.in_thread(directory.path, lambda: directory.write_checkpoint(name, offsets))
-
-    def expire_producers(self) -> None:
-        now_ms = self.clock.now_ms()
-        for log in self._logs.values():
-            log.producers_state.expire(now_ms, self.settings.producer_id_expiration_ms)
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            unlink_all([path])
+        self.disk_work.run(directory.path, lambda: directory.write_checkpoint(name, offsets))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from penstock.base.clock import ManualClock
 from penstock.base.settings import LogConfig
-from penstock.log import retention
+from penstock.log import log_timers, retention
 from penstock.log.log import Log
 from penstock.log.log_manager import LogManager
 from penstock.log.results import OffsetOutOfRange
@@ -157,7 +157,7 @@ def test_flush_by_interval_in_a_thread(tmp_path: Path, clock: ManualClock) -> No
     log = manager.get_or_create("t", 0, None, LogConfig(flush_ms=500))
     put(log, (b"k", b"v"))
     clock.advance(500)
-    manager.flush_due()
+    log_timers.flush_due(manager)
     manager.stop(clean=False)  # waits for its threads
     assert log.recovery_point == 1
 
