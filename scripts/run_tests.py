@@ -14,7 +14,16 @@ import sys
 import time
 
 # Debian packages that some tests drive: installed when we may, else those tests skip and say so.
-PACKAGES = {"kcat": "kcat", "jq": "jq", "strace": "strace", "initdb": "postgresql", "faketime": "faketime"}
+PACKAGES = {
+    "kcat": "kcat",
+    "jq": "jq",
+    "strace": "strace",
+    "initdb": "postgresql",
+    "faketime": "faketime",
+    "zsh": "zsh",
+    "fish": "fish",
+    "protoc": "protobuf-compiler",
+}
 
 PARALLEL = ["tests", "--ignore=tests/pipelines", "--ignore=tests/cluster", "-n", "2", "--dist", "loadfile"]
 GROUPS = {

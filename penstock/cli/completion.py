@@ -1,4 +1,4 @@
-"""`penstock completion SHELL`: the script that makes a shell complete commands, options, topics and groups."""
+"""`penstock completion SHELL`: the script that makes a shell complete commands and options."""
 
 from __future__ import annotations
 

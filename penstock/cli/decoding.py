@@ -76,12 +76,12 @@ def _registered(registry: str, schema_id: int) -> str:
 def _protobuf(schema: str | None, registry: str | None) -> Callable[[bytes], Any]:
     from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 
-    if schema is None or not schema.endswith((".desc", ".pb")):
+    if schema is None or not schema.endswith((".proto", ".desc", ".pb")):
         raise usage_error(
-            "--decode protobuf needs --schema FILE.desc",
-            "make one with: protoc --descriptor_set_out=FILE.desc --include_imports FILE.proto",
+            "--decode protobuf needs --schema FILE.proto or FILE.desc", "values are the first message of the file"
         )
-    files = descriptor_pb2.FileDescriptorSet.FromString(Path(schema).read_bytes())
+    data = _compiled(Path(schema)) if schema.endswith(".proto") else Path(schema).read_bytes()
+    files = descriptor_pb2.FileDescriptorSet.FromString(data)
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:
         pool.Add(file)
@@ -94,6 +94,31 @@ def _protobuf(schema: str | None, registry: str | None) -> Callable[[bytes], Any
         return json_format.MessageToDict(first_message.FromString(body), preserving_proto_field_name=True)
 
     return decode
+
+
+def _compiled(schema: Path) -> bytes:
+    """The descriptor set of a .proto file, from protoc: the command, or the one inside grpcio-tools."""
+    import importlib.util
+    import shutil
+    import subprocess
+    import sys
+    import tempfile
+
+    if importlib.util.find_spec("grpc_tools") is not None:
+        compiler = [sys.executable, "-m", "grpc_tools.protoc"]
+    elif shutil.which("protoc") is not None:
+        compiler = ["protoc"]
+    else:
+        hint = "install it (Debian: protobuf-compiler, pip: grpcio-tools), or give a descriptor set: FILE.desc"
+        raise UserError(f"{schema} needs protoc, which is not here", hint)
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "schema.desc"
+        options = [f"--descriptor_set_out={made}", "--include_imports", f"--proto_path={schema.parent}"]
+        done = subprocess.run([*compiler, *options, str(schema)], capture_output=True, text=True)
+        if done.returncode != 0:
+            first = (done.stderr.strip().splitlines() or ["protoc says nothing"])[0]
+            raise usage_error(f"{schema} does not compile: {first}")
+        return made.read_bytes()
 
 
 def _without_wire_header(data: bytes) -> bytes:

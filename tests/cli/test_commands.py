@@ -223,15 +223,6 @@ def test_transactional_produce_shows_all_or_nothing(run: Run, topic: str) -> Non
     assert run(f"consume {topic} -B -e --isolation uncommitted").stdout in ("1\n2\n", "1\n2\n3\n")
 
 
-def test_completion_scripts_complete_commands_in_bash(run: Run) -> None:
-    script = run("completion bash").stdout
-    assert "_PENSTOCK_COMPLETE" in script
-    words = "COMP_WORDS='penstock to' COMP_CWORD=1 _PENSTOCK_COMPLETE=complete_bash penstock"
-    assert "topic" in run(f"{words} | cat").stdout
-    for shell in ("zsh", "fish"):
-        assert "penstock" in run(f"completion {shell}").stdout
-
-
 def test_profiles_name_clusters_and_hide_secrets(run: Run, broker: penstock.Broker, tmp_path: Path) -> None:
     run(f"profile set here bootstrap.servers={broker.bootstrap}")
     run("profile set here sasl.password=geheim")
