@@ -7,6 +7,7 @@ socket is never idle while a kernel works and Spark takes the columns. What wait
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import time
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ from penstock.pipelines.spark.source_lookup import DataLoss
 from penstock.pipelines.spark.source_offsets import OffsetRange
 from penstock.protocol import columnar
 from penstock.protocol.errors import ErrorCode
+
+log = logging.getLogger(__name__)
 
 FETCH_BYTES: Final = 8 * 1024 * 1024
 FETCHES_AHEAD: Final = 3
@@ -147,6 +150,10 @@ class _FetchAhead:
                 " the records were deleted before this query read them (retention, delete-records, or a re-created"
                 " topic); failOnDataLoss=false would go on without them"
             )
-        if log_start <= offset:
-            return wanted.end  # the log ends before our offset: it is another log
-        return min(log_start, wanted.end)
+        # A log that ends before our offset is another log: nothing of the range is there.
+        goes_on_at = wanted.end if log_start <= offset else min(log_start, wanted.end)
+        log.warning(
+            "%s-%d: offsets %d to %d were deleted before they were read; going on, as failOnDataLoss=false says",
+            wanted.topic, wanted.partition, offset, goes_on_at - 1,
+        )  # fmt: skip
+        return goes_on_at
