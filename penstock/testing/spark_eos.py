@@ -126,8 +126,9 @@ class Proof:
         )
 
     def _is_working(self) -> bool:
-        """Python workers exist only while batches run: before that a kill would only hit Spark's start."""
-        return bool(self._executors())
+        """Workers of tasks exist only while batches run: before that a kill would only hit Spark's start or planning."""
+        assert self._driver is not None
+        return any(processes_of_session(self._driver.pid, ("pyspark.daemon pyspark.worker",)))
 
     def _executors(self) -> list[int]:
         assert self._driver is not None
