@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import logging
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +39,7 @@ def migrate(
     """Copy topics, ids, settings, producer ids and the cluster id. The broker must be stopped; its data stays."""
     from penstock.base.settings import Settings, SettingsError
     from penstock.store.interface import ConnectionLost
-    from penstock.store.migrate import MigrationRefused, migrate_to_zookeeper
+    from penstock.store.migrate import MIGRATED_SUFFIX, MigrationRefused, migrate_to_zookeeper
 
     if to != "zookeeper":
         raise usage_error(f"--to {to!r} is unknown", "there is zookeeper")
@@ -47,11 +50,15 @@ def migrate(
         raise UserError(str(error), code=ExitCode.USAGE) from error
     path = Path(embedded["penstock.store.path"] or Path(embedded.log_dirs[0]) / "penstock.db")
     if not path.is_file():
+        moved_before = path.with_name(path.name + MIGRATED_SUFFIX)
         hint = "name the broker's settings with --config FILE or --set log.dirs=FOLDER"
+        if moved_before.exists():
+            hint = f"it was moved already; {moved_before} is what it was"
         raise UserError(f"there is no store {path}", hint, ExitCode.NOT_FOUND)
     logging.getLogger("penstock.store.kazoo").setLevel(logging.CRITICAL)  # it tells of every try; we tell once
     try:
-        moved = asyncio.run(migrate_to_zookeeper(path, target, keep_source=keep_source))
+        with _stopped(embedded.log_dirs):
+            moved = asyncio.run(migrate_to_zookeeper(path, target, keep_source=keep_source))
     except MigrationRefused as error:
         raise UserError(str(error), code=ExitCode.REFUSED) from error
     except ConnectionLost as error:
@@ -61,3 +68,21 @@ def migrate(
         {"nodes": moved.nodes, "topics": moved.topics, "left_behind": str(moved.left_behind)},
         f"{moved.topics} topics moved; start the broker with --set zookeeper.connect={connect}",
     )
+
+
+@contextlib.contextmanager
+def _stopped(log_dirs: Iterable[str]) -> Iterator[None]:
+    """Holds the locks that a broker holds while it runs: what it would write meanwhile would be lost."""
+    from penstock.log.log_directory import LOCK_FILE
+
+    with contextlib.ExitStack() as held:
+        for folder in log_dirs:
+            lock = Path(folder) / LOCK_FILE
+            if not lock.exists():
+                continue
+            stream = held.enter_context(lock.open("r+"))
+            try:
+                fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(f"a broker runs on {folder}", "stop it first", ExitCode.REFUSED) from None
+        yield

@@ -82,6 +82,15 @@ def test_a_migration_without_zookeeper_says_so_once(run: Run, tmp_path: Path) ->
     assert len(done.stderr.splitlines()) == 2
 
 
+def test_the_store_of_a_running_broker_is_not_moved(run: Run, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with penstock.Broker(data):
+        done = run(f"store migrate --to zookeeper --connect 127.0.0.1:1 -s log.dirs={data}", check=False)
+    assert done.returncode == 5
+    assert f"a broker runs on {data}" in done.stderr
+    assert (data / "penstock.db").exists()
+
+
 def test_an_import_that_breaks_off_says_how_far_it_came_and_goes_on_there(run: Run, topic: str, tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     good = "".join(f'{{"value":"{n}"}}\n' for n in range(100_500))
