@@ -47,9 +47,11 @@ def allow_many_files() -> None:
 
 
 def settle() -> None:
-    """A moment after the start: what exists now lives as long as the broker, collections need not look at it."""
+    """A moment after the start: what exists now lives as long as the broker, collections need not look at it.
+
+    Not even one: beside thousands of partitions it would hold up the loop for the sake of some hundred objects.
+    """
     keep_freed_memory()
-    gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     gc.enable()
