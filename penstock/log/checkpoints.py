@@ -34,7 +34,7 @@ def _decoded(path: Path | str, content: bytes) -> str:
         raise InvalidCheckpoint(f"{path}: no text") from error
 
 
-def read_lines(path: Path) -> list[list[str]]:
+def read_lines(path: Path | str) -> list[list[str]]:
     """Split entries; none for a missing or empty file."""
     lines = _decoded(path, read_small(str(path)) or b"").splitlines()
     if not lines:
@@ -69,7 +69,7 @@ def write_offsets(path: Path, offsets: Mapping[tuple[str, int], int]) -> None:
     _write_lines(path, (f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())))
 
 
-def read_epochs(path: Path) -> list[tuple[int, int]]:
+def read_epochs(path: Path | str) -> list[tuple[int, int]]:
     """[(epoch, start offset)]."""
     try:
         return [(int(epoch), int(start)) for epoch, start in read_lines(path)]

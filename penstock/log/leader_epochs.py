@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.log.checkpoints import InvalidCheckpoint, read_epochs
+from penstock.log.files import LEADER_EPOCH_CHECKPOINT
 
 UNDEFINED: Final = (-1, -1)
 
@@ -16,8 +17,8 @@ class LeaderEpochs:
 
     __slots__ = ("_epochs", "_path", "_starts", "dirty", "latest")
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, directory: Path) -> None:
+        self._path = f"{directory}/{LEADER_EPOCH_CHECKPOINT}"
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self.dirty = False

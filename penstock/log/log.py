@@ -17,7 +17,6 @@ from typing import Final
 from penstock.base.settings import LogConfig
 from penstock.log import append_follower, append_leader, lookup, maintenance, staging
 from penstock.log.events import LogEvents
-from penstock.log.files import LEADER_EPOCH_CHECKPOINT
 from penstock.log.leader_epochs import LeaderEpochs
 from penstock.log.producer_state import ProducerEntry, ProducerState, Undo, VerificationGuard
 from penstock.log.results import AbortedTransaction, OffsetOutOfRange, Region, TimestampOffset
@@ -60,7 +59,7 @@ class Log:
         self.last_flush_ms = 0
         self.abandoned = False
         self.producers_state = ProducerState()
-        self.epochs = LeaderEpochs(directory / LEADER_EPOCH_CHECKPOINT)
+        self.epochs = LeaderEpochs(directory)
         self.segments: list[Segment] = []
         self.segment_bases: list[int] = []
         self.active: Segment
