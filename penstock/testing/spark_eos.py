@@ -126,7 +126,7 @@ class Proof:
         )
 
     def _is_working(self) -> bool:
-        """Workers of tasks exist only while batches run: before that a kill would only hit Spark's start or planning."""
+        """Workers of tasks exist only while batches run: before that a kill would only hit Spark's start."""
         assert self._driver is not None
         return any(processes_of_session(self._driver.pid, ("pyspark.daemon pyspark.worker",)))
 
