@@ -45,11 +45,15 @@ def _must_be_known(name: str, known: list[str], path: tuple[str | int, ...]) -> 
 
 
 def _check_real_time(spec: PipelineSpec) -> None:
-    """Spark's real-time mode runs on a few of its own sources and sinks; say so before it does, at length."""
+    """Spark's real-time mode takes streams of its JVM that support it, and a fixed list of sinks (Spark 4.3).
+
+    A source in Python is always a PythonMicroBatchStream there, which does not support it; saying so now is shorter
+    than what Spark says once the query has started.
+    """
     if spec.trigger.real_time is None:
         return
     raise SpecError(
-        "trigger: Spark's real-time mode works with sources and sinks inside Spark's JVM only, which ours are not;"
-        " use an interval, for example 100 ms",
+        "trigger: Spark's real-time mode takes no source or sink in Python, as ours are (INPUT_STREAM_NOT_SUPPORTED:"
+        " PythonMicroBatchStream); use an interval, for example 100 ms",
         ("trigger",),
     )

@@ -14,6 +14,8 @@ from penstock.pipelines.formats import BytesFormat, FormatOption, JsonFormat, St
 from penstock.pipelines.formats.base import CORRUPT, Format, FormatContext
 from penstock.pipelines.formats.dead_letters import dead_letters
 from penstock.pipelines.spark.clients import client_for
+from penstock.pipelines.spark.options import SourceOptions
+from penstock.pipelines.spark.source_lookup import NothingToRead, SourceLookup
 from penstock.pipelines.spec import Frozen, SpecError
 
 RAW_COLUMNS: Final = (
@@ -103,10 +105,19 @@ class TopicSource(Source):
             "failOnDataLoss": str(self.options.fail_on_data_loss).lower(),
             "kafka.group.id": f"penstock.{self.context.pipeline}",
         }
+        if self.options.fail_on_data_loss:
+            self._insist_on_topics(options)
         limit = self.options.max_rows_per_trigger or self.context.max_rows_per_trigger
         if limit is not None:
             options["maxOffsetsPerTrigger"] = str(limit)
         return spark.readStream.format("penstock").options(**options).load()
+
+    def _insist_on_topics(self, options: dict[str, str]) -> None:
+        """Spark asks for topics when the query runs; a dry run should know before."""
+        try:
+            SourceLookup(SourceOptions.parse(options, streaming=True)).existing()
+        except NothingToRead as error:
+            raise SpecError(f"source {self.name}: {error}") from None
 
     def _start(self) -> dict[str, str]:
         """`latest` is looked up once for the whole pipeline: its queries must begin at the same place."""

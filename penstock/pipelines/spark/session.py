@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib.util
+import logging
 import os
 import re
 import subprocess
@@ -85,10 +86,19 @@ def session(
     _warm_kernels()
     from pyspark.sql import SparkSession
 
+    _silence_query_contexts()
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in spark_settings(master, settings or {}, log_level).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _silence_query_contexts() -> None:
+    """Errors of a query reach its caller as exceptions; PySpark would print each one beside that, at great length."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 @cache
