@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import penstock
 from penstock.client.client import Client
+from penstock.client.retry import RetryPolicy
 from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode
 
@@ -22,7 +23,7 @@ def move(bootstrap: str, path: str, topic: str = "moving", partition: int = 0) -
     api = messages.api("alter_replica_log_dirs")
 
     async def ask() -> int:
-        async with Client(bootstrap) as client:
+        async with Client(bootstrap, retry=RetryPolicy(total_timeout_s=1)) as client:  # the error is the answer
             topics = [api.AlterReplicaLogDirTopic(name=topic, partitions=[partition])]
             answer = await client.call_any(
                 "alter_replica_log_dirs", api.Request(dirs=[api.AlterReplicaLogDir(path=path, topics=topics)])
