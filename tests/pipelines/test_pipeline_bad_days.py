@@ -79,11 +79,11 @@ def test_records_deleted_under_a_running_pipeline_stop_it_or_are_passed_over(
     produce: Callable[..., None],
     read_topic: Callable[..., Any],
 ) -> None:
-    # Given a pipeline that takes one record per batch of a long topic,
+    # Given a pipeline that takes a few records per batch of a long topic,
     topic = new_topic(partitions=1, label="words")
     out = new_topic(partitions=1, name=f"{topic}.out")
     produce(topic, [str(number) for number in range(2005)])
-    spec = copying(topic, max_rows_per_trigger=1 if stops else 5, fail_on_data_loss=stops)
+    spec = copying(topic, max_rows_per_trigger=1 if stops else 50, fail_on_data_loss=stops)
     place = Place({"bootstrap.servers": broker.bootstrap}, str(tmp_path / "state"))
     with running(spec, spark, place) as execution:
         wait(execution, lambda: bool(read_topic(out)))
