@@ -20,6 +20,7 @@ from pathlib import Path
 
 MIN_JAVA = 17
 READY_SECONDS = 30.0
+INIT_MS, SYNC_MS = 20_000, 10_000  # how long a follower of an ensemble may take to begin, and to lag
 STOP_SECONDS = 10.0
 _MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _JARS = (
@@ -133,7 +134,7 @@ class ZooKeeperProcess:
         host: str = "127.0.0.1",
         server_id: int = 1,
         ensemble: Sequence[EnsembleMember] = (),
-        tick_ms: int = 1000,
+        tick_ms: int = 250,
         max_heap_mb: int = 256,
         properties: Mapping[str, str] | None = None,
         java_options: Sequence[str] = (),
@@ -183,9 +184,10 @@ class ZooKeeperProcess:
 
     def _config(self) -> str:
         lines = [
+            # Sessions end at whole ticks: a short one tells sooner that a broker is dead. The limits count ticks.
             f"tickTime={self._tick_ms}",
-            "initLimit=20",
-            "syncLimit=10",
+            f"initLimit={INIT_MS // self._tick_ms}",
+            f"syncLimit={SYNC_MS // self._tick_ms}",
             f"dataDir={self.data_dir.resolve()}",
             f"clientPort={self.port}",
             f"clientPortAddress={self.host}",
