@@ -36,7 +36,8 @@ def run(
         raise DeclarativeError(f"there is no file {spec}")
     command = [sys.executable, "-m", "penstock.pipelines.declarative", str(spec.absolute())]
     command += ["--dry"] * dry + ["--continuously"] * continuously
-    environment = {**os.environ, **environment_for(properties)}
+    own = environment_for(properties)  # it prepares this process's environment, too: copy that afterwards
+    environment = {**os.environ, **own}
     process = subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
     )
@@ -118,8 +119,10 @@ def _update(spark: Any, path: Path, *, dry: bool) -> None:
     from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, handle_pipeline_events, start_run
 
     spec = cli.load_pipeline_spec(path)
+    # Static settings were given to the server when it started; as settings of a query Spark refuses them.
+    changeable = {key: value for key, value in spec.configuration.items() if spark.conf.isModifiable(key)}
     graph = create_dataflow_graph(
-        spark, default_catalog=spec.catalog, default_database=spec.database, sql_conf=spec.configuration
+        spark, default_catalog=spec.catalog, default_database=spec.database, sql_conf=changeable
     )
     cli.register_definitions(path, SparkConnectGraphElementRegistry(spark, graph), spec, spark, graph)
     run_events = start_run(

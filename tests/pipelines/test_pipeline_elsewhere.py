@@ -50,9 +50,16 @@ def spark_cluster(tmp_path: Path) -> Iterator[str]:
     """A master and two workers of the PySpark package, on loopback."""
     import pyspark
 
-    jars = Path(pyspark.__file__).parent / "jars" / "*"
+    home = Path(pyspark.__file__).parent
+    jars = home / "jars" / "*"
     java = find_java().home / "bin" / "java"
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(home),  # workers start executors from there
+        "SPARK_SCALA_VERSION": "2.13",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
     started: list[subprocess.Popen[bytes]] = []
 
     def start(name: str, *arguments: str) -> Path:
@@ -69,7 +76,7 @@ def spark_cluster(tmp_path: Path) -> Iterator[str]:
         )
         url = _find(log, r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")
         for index in range(2):
-            options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "512m", "--webui-port", "0"]
+            options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
             options += ["--work-dir", str(tmp_path / f"work{index}")]
             worker = start(f"worker{index}", "org.apache.spark.deploy.worker.Worker", *options, url)
             _find(worker, r"Successfully registered with (master)")
