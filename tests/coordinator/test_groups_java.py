@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -120,7 +121,7 @@ def test_a_running_java_consumer_is_described_with_its_partitions(broker: Embedd
         process.wait(30)
 
 
-def test_offsets_are_reset_in_every_mode_and_deleted(broker: EmbeddedBroker) -> None:
+def test_offsets_are_reset_in_every_mode_and_deleted(broker: EmbeddedBroker, tmp_path: Path) -> None:
     consume(broker, "tool", "--command-property", "group.protocol=classic")
 
     assert reset(broker, "--to-earliest") == {0: 0, 1: 0}
@@ -131,6 +132,10 @@ def test_offsets_are_reset_in_every_mode_and_deleted(broker: EmbeddedBroker) -> 
     assert reset(broker, "--to-datetime", "2000-01-01T00:00:00.000") == {0: 0, 1: 0}
     assert reset(broker, "--by-duration", "PT1H") == {0: 0, 1: 0}
     assert reset(broker, "--to-current") == {0: 0, 1: 0}
+    plan = tmp_path / "plan.csv"
+    plan.write_text("orders,0,7\norders,1,2\n")
+    assert reset(broker, "--from-file", str(plan)) == {0: 7, 1: 2}
+    assert reset(broker, "--to-earliest") == {0: 0, 1: 0}
 
     groups(broker, "--delete-offsets", "--group", "tool", "--topic", "orders:1")
     assert current_offsets(groups(broker, "--describe", "--group", "tool")) == {0: "0"}
