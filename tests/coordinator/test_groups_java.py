@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -62,9 +64,9 @@ def groups(broker: EmbeddedBroker, *arguments: str) -> str:
     return done.stdout
 
 
-def current_offsets(described: str) -> dict[int, str]:
+def current_offsets(described: str, topic: str = "orders") -> dict[int, str]:
     """Partition → committed offset, from a described group."""
-    rows = [line.split() for line in described.splitlines() if " orders " in line]
+    rows = [line.split() for line in described.splitlines() if f" {topic} " in line]
     return {int(row[2]): row[3] for row in rows}
 
 
@@ -141,6 +143,30 @@ def test_offsets_are_reset_in_every_mode_and_deleted(broker: EmbeddedBroker, tmp
     assert current_offsets(groups(broker, "--describe", "--group", "tool")) == {0: "0"}
     groups(broker, "--delete", "--group", "tool")
     assert "tool" not in groups(broker, "--list").split()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_verifiable_producer_and_consumer_agree(broker: EmbeddedBroker, protocol: str) -> None:
+    """The tools of Kafka's own system tests: they tell in JSON what they sent, read and committed."""
+    topic, group = f"verified-{protocol}", f"verifier-{protocol}"
+    common = ["--bootstrap-server", broker.bootstrap, "--topic", topic, "--max-messages", "500"]
+    sent = told(kafka_tool("VerifiableProducer", *common, "--throughput", "-1").stdout)
+    acknowledged = [event["value"] for event in sent if event["name"] == "producer_send_success"]
+    assert sorted(acknowledged, key=int) == [str(number) for number in range(500)]
+
+    options = ["--group-id", group, "--group-protocol", protocol, "--reset-policy", "earliest", "--verbose"]
+    read = told(kafka_tool("VerifiableConsumer", *common, *options).stdout)
+    assert sorted((event["value"] for event in read if event["name"] == "record_data"), key=int) == sorted(
+        acknowledged, key=int
+    )
+    commits = [event for event in read if event["name"] == "offsets_committed"]
+    assert commits and all(event["success"] for event in commits)
+    described = groups(broker, "--describe", "--group", group)
+    assert sum(int(offset) for offset in current_offsets(described, topic).values()) == 500
+
+
+def told(output: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
 def test_kafkas_formatters_read_our_internal_topic(broker: EmbeddedBroker) -> None:
