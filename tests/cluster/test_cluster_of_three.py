@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import subprocess
 import threading
 import time
 import uuid
@@ -168,6 +169,43 @@ def test_kafkas_tools_describe_move_elect_and_configure(three: Three, tmp_path: 
     entity = ("--entity-type", "topics", "--entity-name", "tooled")
     tool(configs, three, *entity, "--alter", "--add-config", "cleanup.policy=[compact,delete],retention.ms=900000")
     assert "cleanup.policy=compact,delete" in tool(configs, three, *entity, "--describe")
+
+
+@pytest.mark.java
+def test_kafkas_tools_plan_measure_and_verify_replicas(three: Three, tmp_path: Path) -> None:
+    three.create("verified", 2, 3)
+    producer = Producer({"bootstrap.servers": three.bootstrap, "acks": "all"})
+    for number in range(100):
+        producer.produce("verified", str(number).encode(), partition=number % 2)
+    assert producer.flush(WAIT_SECONDS) == 0
+
+    wanted = tmp_path / "topics.json"
+    wanted.write_text(json.dumps({"version": 1, "topics": [{"topic": "verified"}]}))
+    generated = tool(
+        "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+        three,
+        *("--generate", "--topics-to-move-json-file", str(wanted), "--broker-list", "1,2,3"),
+    )
+    assert "Proposed partition reassignment configuration" in generated and '"topic":"verified"' in generated
+
+    described = tool("org.apache.kafka.tools.LogDirsCommand", three, "--describe", "--topic-list", "verified")
+    found = json.loads(next(line for line in described.splitlines() if line.startswith("{")))
+    replicas = [p for b in found["brokers"] for d in b["logDirs"] for p in d["partitions"]]
+    assert sorted(p["partition"] for p in replicas) == ["verified-0"] * 3 + ["verified-1"] * 3
+    assert all(p["size"] > 0 and p["offsetLag"] == 0 for p in replicas)
+
+    # It compares the bytes of all replicas for as long as it is left alone; one report is enough.
+    arguments = ["--broker-list", three.bootstrap, "--topics-include", "verified", "--report-interval-ms", "500"]
+    name = "org.apache.kafka.tools.ReplicaVerificationTool"
+    command = peers.java_command(peers.kafka_jars(), name, *arguments)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        try:
+            reports = (line for line in process.stdout if "max lag is" in line or "Exception" in line)
+            report = next(reports, "it ended without a report")
+        finally:
+            process.kill()
+    assert "max lag is 0 for partition" in report
 
 
 # --- a fourth broker under load ---
