@@ -17,7 +17,8 @@ from penstock.base.settings import LogConfig
 from penstock.log import maintenance
 from penstock.log.events import LogEvents
 from penstock.log.log import Log
-from penstock.protocol.batch import build_batch, new_record
+from penstock.protocol.batch import build_batch
+from penstock.protocol.records import new_record
 
 ROUNDS = 7
 CALLS = 20_000

@@ -109,12 +109,16 @@ class HistogramCell:
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
     def observe(self, value: float) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
 
-GaugeSource = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
+Source = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
 
 
 class Metrics:
@@ -123,7 +127,7 @@ class Metrics:
     def __init__(self) -> None:
         self._known = {metric.name: metric for metric in METRICS}
         self._cells: dict[str, dict[tuple[str, ...], Any]] = {metric.name: {} for metric in METRICS}
-        self._sources: dict[str, GaugeSource] = {}
+        self._sources: dict[str, Source] = {}
 
     def cell(self, name: str, *labels: str) -> Cell:
         """The number of a counter or gauge under these label values."""
@@ -134,11 +138,11 @@ class Metrics:
         found: HistogramCell = self._get(name, labels, (HISTOGRAM,), HistogramCell)
         return found
 
-    def gauge_source(self, name: str, source: GaugeSource) -> None:
-        """Ask `source` for (label values, number) pairs at each scrape instead of keeping a gauge up to date."""
+    def source(self, name: str, source: Source) -> None:
+        """Ask `source` for (label values, number) pairs at each scrape instead of keeping a number up to date."""
         metric = self._known[name]
-        if metric.kind != GAUGE:
-            raise ValueError(f"{name} is a {metric.kind}, only gauges are asked for at scrape")
+        if metric.kind == HISTOGRAM:
+            raise ValueError(f"{name} is a histogram, only counters and gauges are asked for at scrape")
         self._sources[name] = source
 
     def _get(self, name: str, labels: tuple[str, ...], kinds: tuple[str, ...], make: Callable[[], Any]) -> Any:

@@ -20,7 +20,7 @@ from penstock.broker.coordinators import Coordinators
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.inter_broker import InterBroker
 from penstock.broker.listener import ConnectionLimits, Listener
-from penstock.broker.stats import BrokerStats, connect_gauges
+from penstock.broker.stats import BrokerStats, connect_sources
 from penstock.cluster.controller_driver import ControllerDriver
 from penstock.cluster.image import Endpoint, ImageDelta, MetadataImage
 from penstock.cluster.image_holder import ImageHolder
@@ -239,7 +239,7 @@ class Broker:
         if address:
             from penstock.base.metrics_server import parse_address, start_metrics_server
 
-            connect_gauges(self)
+            connect_sources(self)
             host, port = parse_address(address)
             self.metrics_server = await start_metrics_server(
                 self.metrics, host, port, healthy=lambda: True, ready=lambda: self.ready

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.outbox import BLOCKED, COLD, DRAINED, FileGone, Outbox
+from penstock.broker.outbox import BLOCKED, COLD, DRAINED, FileGone, FileRegion, Outbox
 from penstock.broker.wire import MalformedFrame, NotYet
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.broker.dispatch import Dispatcher
     from penstock.broker.listener import Listener
     from penstock.broker.produce_shape import ProduceShape
+    from penstock.broker.stats import ApiStats
 
 logger = logging.getLogger(__name__)
 
@@ -42,10 +43,10 @@ class Slot:
 
     __slots__ = ("parts", "started", "stats")
 
-    def __init__(self) -> None:
+    def __init__(self, started: float, stats: ApiStats) -> None:
         self.parts: Any = None
-        self.started = 0.0
-        self.stats: Any = None
+        self.started = started
+        self.stats = stats
 
 
 def _local_address(sock: socket.socket) -> tuple[str, int]:
@@ -132,7 +133,7 @@ class Connection:
     def receive(self) -> int:
         """Bytes read into the buffer; -1: nothing there now, 0: the client is gone."""
         try:
-            return self.sock.recv_into(self.view[self.end :])
+            return self.sock.recv_into(self.view[self.end :] if self.end else self.view)
         except (BlockingIOError, InterruptedError):
             return -1
 
@@ -160,7 +161,11 @@ class Connection:
 
     def handle_frames(self) -> None:
         """Hand every complete frame of the buffer to the dispatcher, until one must be waited for."""
-        if self._must_wait():
+        must_wait: bool = self.busy or self.blocked or self.closed
+        if must_wait:
+            return
+        if len(self.slots) > PARKED_LIMIT:
+            self.stop_reading()
             return
         dispatcher = self.dispatcher
         max_bytes = dispatcher.max_request_bytes
@@ -177,12 +182,9 @@ class Connection:
                 frame_end = start + 4 + size
                 if frame_end > end:
                     break
-                if budget == 0 or len(self.slots) > PARKED_LIMIT:
+                if budget == 0:
                     self.start = start
-                    if budget == 0:
-                        self.loop.call_soon(self.handle_frames)
-                    else:
-                        self.stop_reading()
+                    self.loop.call_soon(self.handle_frames)
                     return
                 budget -= 1
                 self.start = frame_end
@@ -206,9 +208,6 @@ class Connection:
             self.start = self.end = 0
             if self.claimed_bytes:
                 self.release_claim()
-
-    def _must_wait(self) -> bool:
-        return self.busy or self.blocked or self.closed
 
     def make_room(self) -> bool:
         """The buffer is full: move the open frame to its front, in a larger buffer if it needs one."""
@@ -263,8 +262,10 @@ class Connection:
     def mark_dirty(self) -> None:
         if not self.dirty:
             self.dirty = True
-            self.dispatcher.dirty_connections.append(self)
-            self.dispatcher.schedule_flush()
+            dispatcher = self.dispatcher
+            dispatcher.dirty_connections.append(self)
+            if not dispatcher.flush_scheduled:
+                dispatcher.schedule_flush()
 
     def finish(self, slot: Slot, parts: Any) -> None:
         """Answer a request that was waited for, and go on with the client's next one."""
@@ -290,17 +291,26 @@ class Connection:
         if self.closed:
             return
         slots = self.slots
-        parts = self.outbox.parts
+        outbox = self.outbox
+        parts = outbox.parts
+        if len(slots) == 1 and not parts and self.reading and not self.close_when_drained:
+            slot = slots[0]
+            if slot.parts is not None and len(slot.parts) == 1 and type(answer := slot.parts[0]) is not FileRegion:
+                # The usual end of a wake-up: one answer in one piece.
+                slots.clear()
+                slot.stats.observe(now - slot.started)
+                slot.stats.response_bytes.value += len(answer)
+                if not outbox.send_now(answer):
+                    self.send()
+                return
         while slots:
             slot = slots[0]
             if slot.parts is None:
                 break
             slots.popleft()
             parts += slot.parts
-            stats = slot.stats
-            if stats is not None:
-                stats.observe(now - slot.started)
-                stats.response_bytes.value += sum(map(len, slot.parts))
+            slot.stats.observe(now - slot.started)
+            slot.stats.response_bytes.value += sum(map(len, slot.parts))
         if parts and not self.warming:
             self.send()
         elif self.close_when_drained and not slots and not parts:

@@ -97,7 +97,7 @@ class Dispatcher:
         self.long_polls: set[Any] = set()  # parked fetches, as replication's FetchWait
         self.draining = False
         self.held: set[Connection] | None = None  # clients that wait for the first image; None: it is here
-        self._flush_scheduled = False
+        self.flush_scheduled = False
         self.routes: dict[int, Route] = {}
         for registered in broker.registry.apis.values():
             spec = registered.spec
@@ -188,9 +188,7 @@ class Dispatcher:
         return str(connection.view[position + 2 : position + 2 + size], "utf-8", "replace") if size > 0 else ""
 
     def new_slot(self, connection: Connection, route: Route) -> Slot:
-        slot = Slot()
-        slot.started = self.now
-        slot.stats = route.stats
+        slot = Slot(self.now, route.stats)
         connection.slots.append(slot)
         return slot
 
@@ -288,12 +286,12 @@ class Dispatcher:
     # The end of a wake-up ----------------------------------------------------------------------------------------
 
     def schedule_flush(self) -> None:
-        if not self._flush_scheduled:
-            self._flush_scheduled = True
+        if not self.flush_scheduled:
+            self.flush_scheduled = True
             self.loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        self._flush_scheduled = False
+        self.flush_scheduled = False
         for step in self.before_send:
             step()
         connections, self.dirty_connections = self.dirty_connections, []

@@ -87,6 +87,17 @@ class Outbox:
     def pending_bytes(self) -> int:
         return sum(part.length if type(part) is FileRegion else len(part) for part in self.parts)
 
+    def send_now(self, data: bytes | bytearray) -> bool:
+        """Send what comes alone, past the empty queue. False: the rest is queued, and `flush` will tell why."""
+        try:
+            sent = self.sock.send(data)
+        except OSError:
+            sent = 0
+        if sent == len(data):
+            return True
+        self.parts.append(memoryview(data)[sent:])
+        return False
+
     def flush(self) -> int:
         parts = self.parts
         budget = BYTES_PER_WAKEUP

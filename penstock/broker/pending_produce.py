@@ -5,6 +5,8 @@ from __future__ import annotations
 from penstock.broker.connection import Connection, Slot
 from penstock.broker.produce_codec import PartitionResult, Results
 from penstock.broker.produce_shape import ProduceShape
+from penstock.broker.stats import ApiStats
+from penstock.log.results import AppendResult
 
 
 class PendingProduce(Slot):
@@ -12,51 +14,67 @@ class PendingProduce(Slot):
 
     __slots__ = ("acks", "connection", "correlation_id", "results", "stands_for", "timeout_ms", "version")
 
-    connection: Connection
-    correlation_id: int
-    version: int
-    acks: int
-    timeout_ms: int
-    results: Results
-    stands_for: Slot | None  # the shaped one in the connection's order that it replaces; None: it stands there itself
+    def __init__(
+        self,
+        connection: Connection,
+        correlation_id: int,
+        version: int,
+        acks: int,
+        timeout_ms: int,
+        started: float,
+        stats: ApiStats,
+    ) -> None:
+        super().__init__(started, stats)
+        self.connection = connection
+        self.correlation_id = correlation_id
+        self.version = version
+        self.acks = acks
+        self.timeout_ms = timeout_ms
+        self.results: Results = []
+        self.stands_for: Slot | None = None  # the shaped one that it replaces in the connection's order
 
 
 class ShapedProduce(Slot):
     """The same for a request of its connection's usual shape: one partition, appended without error."""
 
-    __slots__ = (
-        "append_time_ms",
-        "base_offset",
-        "connection",
-        "correlation_id",
-        "log_start_offset",
-        "required_offset",
-        "shape",
-    )
+    __slots__ = ("appended", "connection", "correlation_id", "shape")
 
-    connection: Connection
-    correlation_id: int
-    shape: ProduceShape
-    base_offset: int
-    append_time_ms: int
-    log_start_offset: int
-    required_offset: int
+    def __init__(
+        self,
+        connection: Connection,
+        correlation_id: int,
+        shape: ProduceShape,
+        appended: AppendResult,
+        started: float,
+        stats: ApiStats,
+    ) -> None:
+        self.parts = None  # what Slot sets, without a call
+        self.started = started
+        self.stats = stats
+        self.connection = connection
+        self.correlation_id = correlation_id
+        self.shape = shape
+        self.appended = appended
 
     def as_general(self) -> PendingProduce:
         """What it takes to answer it with an error, or later."""
         shape = self.shape
         result = PartitionResult(shape.index)
-        result.base_offset = self.base_offset
-        result.append_time_ms = self.append_time_ms
-        result.log_start_offset = self.log_start_offset
-        result.required_offset = self.required_offset
+        appended = self.appended
+        result.base_offset = appended.base_offset
+        result.append_time_ms = appended.append_time_ms
+        result.log_start_offset = appended.log_start_offset
+        result.required_offset = appended.last_offset + 1
         result.partition = shape.partition
-        general = PendingProduce()
+        general = PendingProduce(
+            self.connection,
+            self.correlation_id,
+            shape.version,
+            shape.acks,
+            shape.timeout_ms,
+            self.started,
+            self.stats,
+        )
         general.stands_for = self
-        general.connection = self.connection
-        general.correlation_id = self.correlation_id
-        general.version = shape.version
-        general.acks = shape.acks
-        general.timeout_ms = shape.timeout_ms
         general.results = [(shape.name, [result])]
         return general

@@ -19,22 +19,20 @@ _TAGS_AFTER_RECORDS = b"\x00\x00\x00"  # of the partition, the topic and the req
 class ProduceShape:
     """One topic, one partition, no transaction."""
 
-    __slots__ = ("_answer_bytes", "_answer_head", "_answer_tail", "_flexible", "_has_log_start", "_head", "_head_bytes",
-                 "_pack", "acks", "index", "name", "partition", "timeout_ms", "topic", "version")  # fmt: skip
+    __slots__ = ("_answer_bytes", "_answer_head", "_answer_tail", "_flexible", "_head", "_head_bytes",
+                 "_pack", "acks", "index", "name", "partition", "timeout_ms", "version")  # fmt: skip
 
-    def __init__(self, version: int, head: bytes, request: ProduceRequest, topic: str, partition: Any) -> None:
+    def __init__(self, version: int, head: bytes, request: ProduceRequest, partition: Any) -> None:
         ((name, ((index, _, _),)),) = request.topics
         self.version = version
         self.acks = request.acks
         self.timeout_ms = request.timeout_ms
         self.name = name
-        self.topic = topic
         self.index = index
         self.partition = partition
         self._flexible = version >= FIRST_FLEXIBLE
         self._head = head
         self._head_bytes = len(head)
-        self._has_log_start = version >= 5
         self._prepare_answer()
 
     def _prepare_answer(self) -> None:
@@ -47,17 +45,16 @@ class ProduceShape:
         else:
             head = INT32.pack(1) + string(name) + INT32.pack(1)
             tail = (INT32.pack(0) + b"\xff\xff" if version >= 8 else b"") + INT32.pack(0)
-        offsets = "qqq" if self._has_log_start else "qq"
-        layout = Struct(f">ii{len(head)}sih{offsets}{len(tail)}s")
+        layout = Struct(f">ii{len(head)}sihqqq{len(tail)}s")
         self._pack = layout.pack
         self._answer_bytes = layout.size - 4
         self._answer_head = head
         self._answer_tail = tail
 
-    def match(self, buffer: Any, version: int, position: int, end: int) -> tuple[int, int] | None:
+    def match(self, buffer: bytearray, version: int, position: int, end: int) -> tuple[int, int] | None:
         """(position, size) of the records if the request has this shape."""
         records_at = position + self._head_bytes
-        if version != self.version or buffer[position:records_at] != self._head:
+        if version != self.version or not buffer.startswith(self._head, position):
             return None
         if not self._flexible:
             if records_at + 4 > end:
@@ -76,24 +73,12 @@ class ProduceShape:
                 start += 1
             start += 1
         size -= 1
-        if start + size + 3 != end or size <= 0 or buffer[end - 3 : end] != _TAGS_AFTER_RECORDS:
+        if start + size + 3 != end or size <= 0 or not buffer.startswith(_TAGS_AFTER_RECORDS, end - 3):
             return None
         return start, size
 
     def answer(self, correlation_id: int, base_offset: int, append_time_ms: int, log_start_offset: int) -> bytes:
         """The whole frame of a successful answer."""
-        if self._has_log_start:
-            return self._pack(
-                self._answer_bytes,
-                correlation_id,
-                self._answer_head,
-                self.index,
-                0,
-                base_offset,
-                append_time_ms,
-                log_start_offset,
-                self._answer_tail,
-            )
         return self._pack(
             self._answer_bytes,
             correlation_id,
@@ -102,16 +87,15 @@ class ProduceShape:
             0,
             base_offset,
             append_time_ms,
+            log_start_offset,
             self._answer_tail,
         )
 
 
-def shape_of(
-    request: ProduceRequest, buffer: Any, version: int, position: int, topic: str, partition: Any
-) -> ProduceShape | None:
+def shape_of(request: ProduceRequest, buffer: Any, version: int, position: int, partition: Any) -> ProduceShape | None:
     """The shape of a request just parsed, if it is simple enough to come again."""
-    if len(request.topics) != 1 or len(request.topics[0][1]) != 1 or request.acks not in (-1, 0, 1):
-        return None
+    if len(request.topics) != 1 or len(request.topics[0][1]) != 1 or request.acks not in (-1, 0, 1) or version < 7:
+        return None  # before version 7 a batch may not use every codec
     _, start, size = request.topics[0][1][0]
     size_field_bytes = len(varint(size + 1)) if version >= FIRST_FLEXIBLE else 4
-    return ProduceShape(version, bytes(buffer[position : start - size_field_bytes]), request, topic, partition)
+    return ProduceShape(version, bytes(buffer[position : start - size_field_bytes]), request, partition)

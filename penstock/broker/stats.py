@@ -17,27 +17,23 @@ LabelledValues = Iterable[tuple[tuple[str, ...], float]]
 class ApiStats:
     """Requests of one API: how many, how many failed, how long they took."""
 
-    __slots__ = ("_histogram", "_metrics", "_requests", "name", "request_bytes", "response_bytes")
+    __slots__ = ("_histogram", "_metrics", "name", "observe", "request_bytes", "response_bytes")
 
     def __init__(self, metrics: Metrics, name: str) -> None:
         self.name = name
         self._metrics = metrics
-        self._requests = metrics.cell("requests", name)
         self.request_bytes = metrics.cell("request_bytes", name)
         self.response_bytes = metrics.cell("response_bytes", name)
         self._histogram = metrics.histogram("request_seconds", name)
+        self.observe = self._histogram.observe  # how long a request took
 
     @property
     def count(self) -> int:
-        return int(self._requests.value)
+        return self._histogram.count
 
     def error(self, code: int) -> None:
         """Count an error code in an answer."""
         self._metrics.cell("request_errors", self.name, error_name(code)).value += 1
-
-    def observe(self, seconds: float) -> None:
-        self._requests.value += 1
-        self._histogram.observe(seconds)
 
 
 class BrokerStats:
@@ -62,9 +58,12 @@ class BrokerStats:
         return found
 
 
-def connect_gauges(broker: Broker) -> None:
+def connect_sources(broker: Broker) -> None:
     """What is looked at only when somebody asks for metrics."""
     metrics = broker.metrics
+
+    def requests() -> LabelledValues:
+        return [((api.name,), api.count) for api in broker.stats.apis.values()]
 
     def connections() -> LabelledValues:
         return [((listener.name,), len(listener.connections)) for listener in broker.listeners]
@@ -103,13 +102,14 @@ def connect_gauges(broker: Broker) -> None:
     def controller() -> LabelledValues:
         return [((), int(broker.controller.is_active))]
 
-    metrics.gauge_source("connections", connections)
-    metrics.gauge_source("requests_in_flight", in_flight)
-    metrics.gauge_source("request_memory_bytes", request_memory)
-    metrics.gauge_source("parked", parked)
-    metrics.gauge_source("partitions", partitions)
-    metrics.gauge_source("under_replicated_partitions", under_replicated)
-    metrics.gauge_source("under_min_isr_partitions", under_min_isr)
-    metrics.gauge_source("log_size_bytes", log_sizes)
-    metrics.gauge_source("offline_partitions", offline)
-    metrics.gauge_source("controller_active", controller)
+    metrics.source("requests", requests)
+    metrics.source("connections", connections)
+    metrics.source("requests_in_flight", in_flight)
+    metrics.source("request_memory_bytes", request_memory)
+    metrics.source("parked", parked)
+    metrics.source("partitions", partitions)
+    metrics.source("under_replicated_partitions", under_replicated)
+    metrics.source("under_min_isr_partitions", under_min_isr)
+    metrics.source("log_size_bytes", log_sizes)
+    metrics.source("offline_partitions", offline)
+    metrics.source("controller_active", controller)

@@ -60,7 +60,7 @@ def _load_key(context: ssl.SSLContext, value: Any, listener: str) -> None:
             raise TlsSettingsError(f"listener {listener}: set ssl.keystore.location, or its certificate chain and key")
         with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # the ssl module only reads files
             Path(file.name).chmod(0o600)
-            file.write(f"{chain}\\n{key}\\n")
+            file.write(f"{chain}\n{key}\n")
             file.flush()
             context.load_cert_chain(file.name, password=password)
     except (OSError, ssl.SSLError) as error:
@@ -85,6 +85,10 @@ class TlsOutbox(Outbox):
         self.tls = tls
         self.wire = wire
         self.encrypted: memoryview = memoryview(b"")
+
+    def send_now(self, data: bytes | bytearray) -> bool:
+        self.parts.append(data)
+        return False
 
     def flush(self) -> int:
         while True:
@@ -193,7 +197,7 @@ class TlsConnection(Connection):
             self.loop.call_soon(self._read_on)
 
     def _read_on(self) -> None:
-        if not self._must_wait() and self.reading:
+        if self.reading and not self.busy and not self.blocked and not self.closed:
             self.on_readable()
 
     def _send_handshake(self) -> None:

@@ -15,30 +15,16 @@ from penstock.log.producer_state import KEPT_BATCHES, MAX_SEQUENCE, KeptBatch, P
 from penstock.log.results import AppendResult, LogWriteError, Origin
 from penstock.log.segment import RECENT_MAX
 from penstock.log.staging import assign_epoch, begin_stage, index_batch
-from penstock.log.validation import (
-    CHECKED_RECORDS_MAX,
-    MIN_RECORD_BYTES,
-    Fault,
-    Inspection,
-    check_client_batch,
-    inspect,
-    is_framed,
-    is_quickly_inspected,
-    judged_by_header,
-    must_open,
-    only_batch,
-)
+from penstock.log.unusual_batch import prepare, refuse
+from penstock.log.validation import CHECKED_RECORDS_MAX, MIN_RECORD_BYTES, Inspection, is_framed
 from penstock.protocol.batch import (
     CODEC_MASK,
     CONTROL_BIT,
     CRC_START,
-    HEADER,
     HEADER_BYTES,
-    LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD_BYTES,
     TRANSACTIONAL_BIT,
     BatchHeader,
-    patch_timestamp,
     read_marker,
 )
 from penstock.protocol.crc import native_crc32c
@@ -49,12 +35,15 @@ if TYPE_CHECKING:
 
 Buffer = bytes | bytearray | memoryview
 
+_HEADER: Final = Struct(">qi4xbIhi8xqqhii")  # protocol.batch.HEADER without leader epoch and first timestamp
 _FRONT: Final = Struct(">qii")  # base offset, batch length, leader epoch
+_LAST_CODEC: Final = 4
 _MAX_SPAN: Final = 2**31 - 1
+_COPIED_FASTER_BYTES: Final = 2048  # below, slicing a bytearray costs less than making a view of it
 _CLIENT: Final = Origin.CLIENT
 _NONE: Final = ErrorCode.NONE
 
-_unpack_header = HEADER.unpack_from
+_unpack_header = _HEADER.unpack_from
 _pack_front = _FRONT.pack_into
 _new_tuple = tuple.__new__
 
@@ -81,94 +70,58 @@ def append_as_leader(
     """
     size = len(batch)
     if size < HEADER_BYTES:
-        return _refuse_fault(log, only_batch(batch))
+        # Not even a header: what is wrong with it does not depend on who sent it.
+        refused = prepare(log, batch, now_ms, _CLIENT, None)
+        assert isinstance(refused, AppendResult)
+        return refused
     (
         sent_offset,
         length,
-        _,
         magic,
         crc,
         attributes,
         last_delta,
-        _,
         max_timestamp,
         producer_id,
         producer_epoch,
         sequence,
         count,
     ) = _unpack_header(batch)
-    if origin is _CLIENT:
-        if (
-            magic != 2
-            or length + LOG_OVERHEAD_BYTES != size
-            or sent_offset
-            or count <= 0
-            or last_delta + 1 != count
-            or attributes & CONTROL_BIT
-            or (sequence < 0 <= producer_id)
-            or size > log.max_message_bytes
-            or native_crc32c(batch[CRC_START:] if type(batch) is memoryview else memoryview(batch)[CRC_START:]) != crc
-            or attributes & CODEC_MASK > 4
-            or (count <= CHECKED_RECORDS_MAX and not attributes & CODEC_MASK and not is_framed(batch, count))
-            or (count * MIN_RECORD_BYTES > size and count > CHECKED_RECORDS_MAX)
-        ):
-            # Something is unusual: find out what Kafka would say.
-            alone = only_batch(batch)
-            if isinstance(alone, Fault):
-                return _refuse_fault(log, alone)
-            fault = check_client_batch(alone, log.max_message_bytes)
-            if fault is not None:
-                return _refuse_fault(log, fault)
-            batch, size = alone, len(alone)
-    elif size > log.max_message_bytes:
-        return _refuse(log, ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes")
-
-    copy: bytearray | None = None
-    if (
-        inspection is not None
-        or max_timestamp - now_ms > log.after_max_ms
-        or attributes & LOG_APPEND_TIME_BIT
-        or (log.may_open and must_open(attributes, log.config))
-    ) and not attributes & CONTROL_BIT:
-        if inspection is not None:
-            found = inspection
-        elif is_quickly_inspected(size, attributes, count) or (log.may_open and must_open(attributes, log.config)):
-            found = inspect(batch, log.config, now_ms, log.name)
-        else:
-            found = judged_by_header(batch, attributes, max_timestamp - now_ms > log.after_max_ms, log.config)
-        if found.error is not _NONE:
-            return AppendResult(
-                found.error,
-                log_start_offset=log.log_start_offset,
-                record_errors=found.record_errors,
-                message=found.message,
-                detail=found.detail,
-            )
-        copy = bytearray(found.batch)
-        size = len(copy)
-        if size > log.max_message_bytes:
-            return _refuse(log, ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes after recompression")
-        header = BatchHeader.parse(copy)
-        length, attributes, max_timestamp = header.batch_length, header.attributes, header.max_timestamp
     append_time_ms = -1
-    if log.log_append_time:
-        append_time_ms = now_ms
-        if copy is None:
-            copy = bytearray(batch)
-        if not attributes & CONTROL_BIT:
-            attributes |= LOG_APPEND_TIME_BIT
-            max_timestamp = now_ms
-            patch_timestamp(copy, attributes, max_timestamp)
-    elif attributes & LOG_APPEND_TIME_BIT:
-        copy = bytearray(batch) if copy is None else copy
-        attributes &= ~LOG_APPEND_TIME_BIT
-        patch_timestamp(copy, attributes, max_timestamp)
-    if size > log.config.segment_bytes:
-        return _refuse(log, ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes exceed a segment")
+    if (
+        size > log.usual_max_bytes
+        or magic != 2
+        or length + LOG_OVERHEAD_BYTES != size
+        or sent_offset
+        or count <= 0
+        or last_delta + 1 != count
+        or attributes & ~TRANSACTIONAL_BIT > _LAST_CODEC  # a control batch, stamped by its sender, or unknown
+        or (sequence < 0 <= producer_id)
+        or max_timestamp - now_ms > log.after_max_ms
+        or inspection is not None
+        or native_crc32c(
+            batch[CRC_START:]
+            if size < _COPIED_FASTER_BYTES or type(batch) is memoryview
+            else memoryview(batch)[CRC_START:]
+        )
+        != crc
+        or (
+            not is_framed(batch, count)
+            if count <= CHECKED_RECORDS_MAX and not attributes & CODEC_MASK
+            else count * MIN_RECORD_BYTES > size
+        )
+    ):
+        prepared = prepare(log, batch, now_ms, origin, inspection)
+        if isinstance(prepared, AppendResult):
+            return prepared
+        if attributes & CONTROL_BIT and producer_id >= 0:
+            return _append_marker(log, batch, leader_epoch, transaction_version)
+        batch, copied, append_time_ms = prepared
+        lent = lent or copied
+        size = len(batch)
+        _, length, _, _, attributes, _, max_timestamp, _, _, _, _ = _unpack_header(batch)
 
     if producer_id >= 0:
-        if attributes & CONTROL_BIT:
-            return _append_marker(log, batch, leader_epoch, transaction_version)
         entry = log.producers_state.entries.get(producer_id)
         # The next batch of a known producer outside transactions: nothing else to check.
         in_sequence = (
@@ -207,7 +160,7 @@ def append_as_leader(
         position = 0
         maintenance.should_roll(log, size, max_timestamp, last_offset)  # sets the new segment's roll time
 
-    placed: Buffer = copy if copy is not None else batch if lent else bytearray(batch)
+    placed: Buffer = batch if lent else bytearray(batch)
     _pack_front(placed, 0, base_offset, length, leader_epoch)
     if not log.staged:
         begin_stage(log)
@@ -274,18 +227,6 @@ def note_refused(log: Log, batch: Buffer, error: ErrorCode) -> None:
             log.producers_state.note_refused(header.producer_id, header.producer_epoch, header.base_sequence, error)
 
 
-def _refuse(log: Log, error: ErrorCode, detail: str) -> AppendResult:
-    plain = error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE)
-    return AppendResult(error, log_start_offset=-1 if plain else log.log_start_offset, detail=detail)
-
-
-def _refuse_fault(log: Log, fault: Fault | Buffer) -> AppendResult:
-    if not isinstance(fault, Fault):
-        raise TypeError("a batch is no fault")
-    refused = _refuse(log, fault.error, fault.detail)
-    return refused._replace(message=fault.message, log_start_offset=-1 if fault.early else refused.log_start_offset)
-
-
 def _check_producer(
     log: Log,
     entry: ProducerEntry | None,
@@ -314,9 +255,9 @@ def _check_producer(
         and not log.has_ongoing_transaction(producer_id, producer_epoch)
         and not state.is_verified(producer_id, guard)
     ):
-        return _refuse(log, ErrorCode.INVALID_TXN_STATE, "the batch is not part of a verified transaction")
+        return refuse(log, ErrorCode.INVALID_TXN_STATE, "the batch is not part of a verified transaction")
     if entry is not None and producer_epoch < entry.epoch:
-        return _refuse(
+        return refuse(
             log, ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {producer_epoch} of producer {producer_id} < {entry.epoch}"
         )
     if origin is _CLIENT:
@@ -324,9 +265,9 @@ def _check_producer(
             entry, producer_id, producer_epoch, sequence
         )
         if fault is not None:
-            return _refuse(log, *fault)
+            return refuse(log, *fault)
     if entry is not None and entry.txn_first_offset >= 0 and not transactional:
-        return _refuse(log, ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has an open transaction")
+        return refuse(log, ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has an open transaction")
     if transactional:
         state.forget_verification(producer_id)
     return None
@@ -344,12 +285,12 @@ def _append_marker(log: Log, batch: Buffer, leader_epoch: int, transaction_versi
     header = BatchHeader.parse(batch)
     marker = read_marker(batch, header)
     if marker is None:
-        return _refuse(log, ErrorCode.INVALID_RECORD, "the control batch is no transaction marker")
+        return refuse(log, ErrorCode.INVALID_RECORD, "the control batch is no transaction marker")
     error = log.producers_state.check_marker(
         header.producer_id, header.producer_epoch, marker.coordinator_epoch, transaction_version
     )
     if error is not None:
-        return _refuse(log, error, f"marker of producer {header.producer_id} epoch {header.producer_epoch}")
+        return refuse(log, error, f"marker of producer {header.producer_id} epoch {header.producer_epoch}")
     log.write_staged()
     base_offset = log.log_end_offset
     if maintenance.should_roll(log, header.size, header.max_timestamp, base_offset):

@@ -154,6 +154,9 @@ def write_all(fd: int, buffers: Sequence[bytes | bytearray | memoryview], positi
         chunk = buffers[index : index + _IOV_MAX]
         written = os.pwritev(fd, chunk, position)
         position += written
+        if written == sum(map(len, chunk)):
+            index += len(chunk)
+            continue
         for buffer in chunk:
             if written < len(buffer):
                 # The call ended inside (or before) this buffer: finish it alone, so that the system names its reason.

@@ -81,6 +81,10 @@ class Log:
         self.max_message_bytes = config.max_message_bytes
         self.index_interval_bytes = config.index_interval_bytes
         self.log_append_time = config.log_append_time
+        # Batches up to so many bytes may be appended as they are; 0 where all of them must be looked into.
+        self.usual_max_bytes = (
+            0 if self.may_open or config.log_append_time else min(config.max_message_bytes, config.segment_bytes)
+        )
         self.after_max_ms = _FOREVER if config.log_append_time else config.message_timestamp_after_max_ms
         self.flush_messages = config.flush_messages
         self.roll_limit_bytes = config.segment_bytes

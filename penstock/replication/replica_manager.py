@@ -134,13 +134,11 @@ class ReplicaManager:
         guard: VerificationGuard | None = None,
         transaction_version: int = 1,
         leader_epoch: int = -1,
-        lent: bool = False,
     ) -> AppendResult:
         """Stage one batch; offsets are final unless the write at the end of the wake-up fails.
 
         acks=-1 demands min ISR before anything is appended. A `leader_epoch` other than -1 refuses when the
-        leadership is not the one that the caller (a coordinator) was elected under. A `lent` batch is not copied: the
-        caller leaves its bytes alone until `write_staged`.
+        leadership is not the one that the caller (a coordinator) was elected under.
         """
         partition = self.partitions.get((topic, index))
         if partition is None:
@@ -159,20 +157,40 @@ class ReplicaManager:
                 inspection=inspection,
                 guard=guard,
                 transaction_version=transaction_version,
-                lent=lent,
             )
         except LogWriteError as error_:
-            partition.write_failed(error_)
-            if not partition.dirty:
-                partition.write_error = None  # nobody else has appended: this answer is the only one to fail
-            self._storage_failed(partition, error_)
-            return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error_))
+            return self._not_appended(partition, error_)
         if not partition.dirty and not result.error:
-            partition.dirty = True
-            if not self._dirty:
-                self.on_dirty()
-            self._dirty.append(partition)
+            self._mark_dirty(partition)
         return result
+
+    def append_lent(self, partition: Partition, batch: Buffer, acks: int) -> AppendResult:
+        """`append` for what producers usually send, without a detour: the caller knows the partition, and hands over a
+        batch that the log may change and need not copy, because its bytes stay as they are until `write_staged`."""
+        if acks == -1 or not partition.is_leader:
+            error = partition.append_error(acks)
+            if error:
+                return AppendResult(ErrorCode(error))
+        try:
+            result = partition.log.append_as_leader(batch, partition.leader_epoch, self.clock.now_ms(), lent=True)
+        except LogWriteError as write_error:
+            return self._not_appended(partition, write_error)
+        if not partition.dirty and not result.error:
+            self._mark_dirty(partition)
+        return result
+
+    def _mark_dirty(self, partition: Partition) -> None:
+        partition.dirty = True
+        if not self._dirty:
+            self.on_dirty()
+        self._dirty.append(partition)
+
+    def _not_appended(self, partition: Partition, error: LogWriteError) -> AppendResult:
+        partition.write_failed(error)
+        if not partition.dirty:
+            partition.write_error = None  # nobody else has appended: this answer is the only one to fail
+        self._storage_failed(partition, error)
+        return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error))
 
     def write_staged(self) -> Mapping[Partition, LogWriteError]:
         """Write everything appended since the last call, move high watermarks, wake who waits.

@@ -37,7 +37,7 @@ def test_counters_gauges_and_histograms_come_out_as_prometheus_text() -> None:
 def test_a_gauge_may_be_asked_for_when_somebody_looks() -> None:
     metrics = Metrics()
     sizes = {"a": 1.0}
-    metrics.gauge_source("log_size_bytes", lambda: [((name,), size) for name, size in sizes.items()])
+    metrics.source("log_size_bytes", lambda: [((name,), size) for name, size in sizes.items()])
     assert _samples(metrics)[("penstock_log_size_bytes", (("directory", "a"),))] == 1
     sizes["a"] = 5.0
     assert _samples(metrics)[("penstock_log_size_bytes", (("directory", "a"),))] == 5
@@ -51,8 +51,8 @@ def test_a_metric_that_is_not_on_the_list_or_has_other_labels_is_a_mistake() -> 
         metrics.cell("requests")
     with pytest.raises(ValueError, match="histogram"):
         metrics.cell("request_seconds", "produce")
-    with pytest.raises(ValueError, match="counter"):
-        metrics.gauge_source("requests", list)
+    with pytest.raises(ValueError, match="histogram"):
+        metrics.source("request_seconds", list)
 
 
 def test_two_brokers_in_one_process_do_not_share_numbers() -> None:

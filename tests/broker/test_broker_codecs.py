@@ -138,7 +138,10 @@ def test_a_request_of_the_usual_shape_is_recognised_and_answered_like_any_other(
         return bytes(messages.encode_request(0, version, api.Request(acks=1, timeout_ms=5, topic_data=[topic])))
 
     first = body(b"a" * 100)
-    shape = shape_of(parse_produce(first, version, 0, len(first)), first, version, 0, "orders", object())
+    shape = shape_of(parse_produce(first, version, 0, len(first)), first, version, 0, object())
+    if version < 7:
+        assert shape is None  # its batches may not use every codec
+        return
     assert shape is not None
     again = bytearray(b"xx" + body(b"b" * size) + b"next frame")
 
@@ -148,7 +151,7 @@ def test_a_request_of_the_usual_shape_is_recognised_and_answered_like_any_other(
     assert again[found[0] : sum(found)] == b"b" * size
     name = TOPIC_ID.bytes if version >= 13 else b"orders"
     assert shape.answer(99, 42, 12, 5) == encode_produce(version, 99, [(name, [result(3, 0, 42)])], 0)
-    other = body(b"b" * size, partition=4)
+    other = bytearray(body(b"b" * size, partition=4))
     assert shape.match(other, version, 0, len(other)) is None
     assert shape.match(again, version, 2, len(again) - 11) is None
 

@@ -64,7 +64,7 @@ def test_the_work_for_a_batch_does_not_depend_on_its_records(broker: penstock.Br
 
         produce(one)
         few, many = produce(one), produce(thousand)
-        assert few["ReplicaManager.append"] == many["ReplicaManager.append"] == 1
+        assert few["ReplicaManager.append_lent"] == many["ReplicaManager.append_lent"] == 1
         # Large and small requests may take one more read of the socket, but nothing that grows with the records.
         assert sum(many.values()) <= sum(few.values()) + 10
         assert sum(fetch(7).values()) <= sum(fetch(0).values()) + 10

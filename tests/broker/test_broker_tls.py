@@ -43,6 +43,21 @@ def tls_broker(certificate: tuple[Path, Path]) -> Iterator[penstock.Broker]:
         yield broker
 
 
+@pytest.mark.parametrize("ending", ["", "\n"])
+def test_key_and_certificate_may_stand_in_the_settings_themselves(certificate: tuple[Path, Path], ending: str) -> None:
+    chain = certificate[1].read_text().strip()
+    key = certificate[0].read_text().removesuffix(certificate[1].read_text()).strip()
+    settings = {
+        "listeners": "SSL://127.0.0.1:0",
+        "inter.broker.listener.name": "SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": chain + ending,
+        "ssl.keystore.key": key + ending,
+    }
+    with penstock.Broker(settings=settings) as broker, TlsClient(broker.port, certificate[1]) as client:
+        assert metadata(client, "x", create=False)
+
+
 class TlsClient(RawClient):
     def __init__(self, port: int, authority: Path) -> None:
         super().__init__(port)

@@ -160,7 +160,7 @@ def test_timestamps_far_from_now(make_log: MakeLog) -> None:
 
 def test_a_large_batch_from_the_future_is_refused_unopened(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
     log = make_log()
-    monkeypatch.setattr("penstock.log.append_leader.inspect", None)
+    monkeypatch.setattr("penstock.log.unusual_batch.inspect", None)
     result = append(log, *[(b"k", b"v")] * 5000, codec=Codec.ZSTD, timestamp=NOW + 3_600_001)
     assert (result.error, result.record_errors) == (ErrorCode.INVALID_TIMESTAMP, ())
 

@@ -19,12 +19,9 @@ from penstock.broker.pending_produce import PendingProduce, ShapedProduce
 from penstock.broker.produce_checks import (
     ATTRIBUTES_AT,
     HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
-    MAGIC_AT,
     TRANSACTIONAL,
     first_batch,
     has_transactional_batch,
-    length_at,
 )
 from penstock.broker.produce_codec import (
     FIRST_WITH_TOPIC_ID,
@@ -76,17 +73,15 @@ class ProduceHandler:
             request = parse_produce(connection.buffer, version, position, end)
         except UNREADABLE as error:
             raise MalformedFrame(f"produce v{version}: {error}") from error
-        pending = PendingProduce()
-        pending.stands_for = None
-        pending.parts = None
-        pending.started = self.dispatcher.now
-        pending.stats = self.api_stats
-        pending.connection = connection
-        pending.correlation_id = correlation_id
-        pending.version = version
-        pending.acks = request.acks
-        pending.timeout_ms = request.timeout_ms
-        pending.results = []
+        pending = PendingProduce(
+            connection,
+            correlation_id,
+            version,
+            request.acks,
+            request.timeout_ms,
+            self.dispatcher.now,
+            self.api_stats,
+        )
         connection.slots.append(pending)
         self.stats.produced_bytes.value += end - position
         if self.slow.must_take(request, connection, version):
@@ -111,50 +106,34 @@ class ProduceHandler:
             pending.results.append((name, results))
             appended_to = results[0].partition if results else None
             if appended_to is not None and topic is not None and topic not in INTERNAL_TOPICS:
-                connection.produce_shape = shape_of(request, connection.buffer, version, position, topic, appended_to)
+                connection.produce_shape = shape_of(request, connection.buffer, version, position, appended_to)
         self.appended(pending)
 
     def _append_shaped(
         self, connection: Connection, shape: ProduceShape, correlation_id: int, start: int, size: int
     ) -> bool:
         """Append a request of the usual shape; False if it must go the general way (nothing has happened then)."""
-        replicas = self.broker.replicas
         buffer = connection.buffer
+        partition = shape.partition
         if (
             size < HEADER_BYTES
-            or (size > OPEN_IN_WORKER_BYTES and shape.partition.log.may_open)
-            or buffer[start + MAGIC_AT] != 2
-            or length_at(buffer, start + 8)[0] != size - LOG_OVERHEAD_BYTES
-            or shape.version < 7
             or buffer[start + ATTRIBUTES_AT] & TRANSACTIONAL
-            or replicas.partitions.get((shape.topic, shape.index)) is not shape.partition
+            or (size > OPEN_IN_WORKER_BYTES and partition.log.may_open)
         ):
             return False
-        batch = connection.view[start : start + size]
         if size < LEND_BYTES:
-            appended = replicas.append(shape.topic, shape.index, batch, shape.acks)
+            batch: bytearray | memoryview = buffer[start : start + size]
         else:
+            batch = connection.view[start : start + size]
             connection.has_lent = True
-            appended = replicas.append(shape.topic, shape.index, batch, shape.acks, lent=True)
+        appended = self.broker.replicas.append_lent(partition, batch, shape.acks)
         if appended.error:
             # Appending again would change nothing, but the general way tells more about the error.
             return False
-        pending = ShapedProduce()
-        pending.started = self.dispatcher.now
-        pending.stats = self.api_stats
-        pending.connection = connection
-        pending.correlation_id = correlation_id
-        pending.shape = shape
-        pending.base_offset = appended.base_offset
-        pending.append_time_ms = appended.append_time_ms
-        pending.log_start_offset = appended.log_start_offset
-        pending.required_offset = appended.last_offset + 1
+        pending = ShapedProduce(connection, correlation_id, shape, appended, self.dispatcher.now, self.api_stats)
         connection.slots.append(pending)
-        self.stats.produced_bytes.value += size
-        if not appended.duplicate:
-            self.stats.produced_batches.value += 1
-            self.stats.produced_records.value += appended.last_offset - appended.base_offset + 1
         self.pending.append(pending)
+        self.stats.produced_bytes.value += size
         if not connection.dirty:
             connection.mark_dirty()
         return True
@@ -220,20 +199,18 @@ class ProduceHandler:
             replicas.unclaimed_failures = {}
         if not self.pending:
             return
+        batches = records = 0
         pending_now, self.pending = self.pending, []
         for pending in pending_now:
             if type(pending) is ShapedProduce:
                 shape = pending.shape
-                if not failed and (shape.acks != -1 or shape.partition.log.high_watermark >= pending.required_offset):
+                _, base_offset, last_offset, append_time_ms, log_start_offset, _, _, duplicate, _ = pending.appended
+                if not duplicate:
+                    batches += 1
+                    records += last_offset - base_offset + 1
+                if not failed and (shape.acks != -1 or shape.partition.log.high_watermark > last_offset):
                     pending.parts = (
-                        (
-                            shape.answer(
-                                pending.correlation_id,
-                                pending.base_offset,
-                                pending.append_time_ms,
-                                pending.log_start_offset,
-                            ),
-                        )
+                        (shape.answer(pending.correlation_id, base_offset, append_time_ms, log_start_offset),)
                         if shape.acks
                         else ()
                     )
@@ -245,6 +222,8 @@ class ProduceHandler:
             if pending.acks == -1 and self._park(pending):
                 continue
             self._answer(pending)
+        self.stats.produced_batches.value += batches
+        self.stats.produced_records.value += records
 
     def _void(self, pending: PendingProduce, failed: Any) -> None:
         for _, results in pending.results:
