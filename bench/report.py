@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from bench import machine
+
 PAGE = Path("docs") / "BENCHMARKS.md"
 RESULTS = Path("docs") / "benchmarks"
 
@@ -59,6 +61,7 @@ def alternate(rounds: int, measures: dict[str, Callable[[], dict[str, float]]]) 
     seen: dict[str, dict[str, list[float]]] = {side: {} for side in measures}
     for _ in range(rounds):
         for side, measure in measures.items():
+            machine.settle()
             for figure, value in measure().items():
                 seen[side].setdefault(figure, []).append(value)
     return {
@@ -83,8 +86,8 @@ def record(section: str, rows: list[Row], command: str) -> None:
     """Keep a section's figures, so that the page can be made of sections that were run at different times."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    machine = f"{os.cpu_count()} cores, {_memory_gigabytes():.0f} GB, Linux, Python {platform.python_version()}"
-    content = {"date": today, "command": command, "machine": machine, "rows": [asdict(row) for row in rows]}
+    described = f"{os.cpu_count()} cores, {_memory_gigabytes():.0f} GB, Linux, Python {platform.python_version()}"
+    content = {"date": today, "command": command, "machine": described, "rows": [asdict(row) for row in rows]}
     (RESULTS / f"{section}.json").write_text(json.dumps(content, indent=1) + "\n")
 
 
