@@ -301,7 +301,7 @@ def run(rounds: int, seconds: float) -> list[Row]:
     with targets.penstock_broker() as penstock, targets.kafka_broker() as kafka:
         rows += produce_rows(penstock, kafka, rounds, seconds)
         rows += fetch_rows(penstock, kafka, rounds, seconds)
-        rows += librdkafka_rows(penstock, kafka, min(rounds, 3), records=1_000_000)
+        rows += librdkafka_rows(penstock, kafka, min(rounds, 3), records=3_000_000)
         rows += latency_rows(penstock, kafka, min(rounds, 3), seconds=5)
     rows += start_rows(min(rounds, 3))
     rows += metadata_rows()

@@ -21,16 +21,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture
 def own_apache_kafka() -> Iterator[peers.KafkaPeer]:
     """A real Apache Kafka in which nothing has happened yet, for a story that looks at the whole of it."""
-    try:
-        with peers.apache_kafka() as kafka:
-            yield kafka
-    except peers.PeerUnavailable as reason:
-        pytest.skip(str(reason))
+    yield from _apache_kafka_or_skip()
 
 
 @pytest.fixture(scope="session")
 def apache_kafka() -> Iterator[peers.KafkaPeer]:
     """A real Apache Kafka, as oracle (one for the whole session)."""
+    yield from _apache_kafka_or_skip()
+
+
+def _apache_kafka_or_skip() -> Iterator[peers.KafkaPeer]:
     try:
         with peers.apache_kafka() as kafka:
             yield kafka

@@ -5,6 +5,7 @@ The part of `Partition` that parks and wakes. The rest of it says when something
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 
 from penstock.log.results import Region
@@ -17,7 +18,7 @@ _NONE = int(ErrorCode.NONE)
 _NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
-class PartitionWaits:
+class PartitionWaits(ABC):
     log: ReplicaLog
     is_leader: bool
 
@@ -26,14 +27,14 @@ class PartitionWaits:
         self.low_watermark_waits: list[tuple[int, OffsetWait, int]] = []
         self.fetch_waits: dict[FetchWait, tuple[int, int]] = {}  # wait → (fetch offset, bound)
 
-    def maximal_isr(self) -> tuple[int, ...]:
-        raise NotImplementedError
+    @abstractmethod
+    def maximal_isr(self) -> tuple[int, ...]: ...
 
-    def min_isr(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def min_isr(self) -> int: ...
 
-    def low_watermark(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def low_watermark(self) -> int: ...
 
     def wait_committed(self, offset: int, wait: OffsetWait, slot: int) -> None:
         if not self.is_leader:

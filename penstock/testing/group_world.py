@@ -19,7 +19,7 @@ from penstock.coordinator.group.consumer_heartbeat import HeartbeatRequest, Hear
 from penstock.coordinator.group.consumer_protocol import Subscription, encode_subscription
 from penstock.coordinator.group.context import TopicInfo
 from penstock.coordinator.group.journal import RebalanceEntry
-from penstock.coordinator.group.offsets import OffsetToCommit
+from penstock.coordinator.group.offsets import Committer, OffsetToCommit
 from penstock.coordinator.group.service import GroupCoordinator
 from penstock.coordinator.group.shard import GroupShard
 from penstock.coordinator.replica_log import encode_batch
@@ -295,12 +295,8 @@ class World:
     ) -> list[ErrorCode]:
         """Codes; empty while the answer is parked."""
         entry = OffsetToCommit(topic, partition, offset, -1, metadata)
-        answers = self._write(
-            None,
-            lambda shard, now: commands.commit_offsets(
-                shard, group_id, member_id, None, generation, version, [entry], now
-            ),
-        )
+        who = Committer(group_id, member_id, None, generation)
+        answers = self._write(None, lambda shard, now: commands.commit_offsets(shard, who, version, [entry], now))
         return _codes(answers)
 
     def commit_in_transaction(self, producer: Producer, offset: int, group_id: str = "g") -> list[ErrorCode]:
@@ -309,7 +305,7 @@ class World:
             self._write(
                 None,
                 lambda shard, now: commands.commit_transaction_offsets(
-                    shard, group_id, "", None, -1, producer, [entry], now
+                    shard, Committer(group_id), producer, [entry], now
                 ),
             )
         )

@@ -63,7 +63,9 @@ def test_commits_of_one_wake_up_share_one_append() -> None:
         world.runtime.write(
             0,
             None,
-            lambda shard, now, entries=entries: commands.commit_offsets(shard, "g", "", None, -1, 8, entries, now),
+            lambda shard, now, entries=entries: commands.commit_offsets(
+                shard, commands.Committer("g"), 8, entries, now
+            ),
             lambda error, _response: done.append(error),
         )
     world.settle()
@@ -89,7 +91,7 @@ def test_a_commit_that_no_follower_takes_times_out() -> None:
     world.runtime.write(
         0,
         None,
-        lambda shard, now: commands.commit_offsets(shard, "g", "", None, -1, 8, entries, now),
+        lambda shard, now: commands.commit_offsets(shard, commands.Committer("g"), 8, entries, now),
         lambda error, _response: done.append(error),
     )
     world.pass_time(5_001)
@@ -214,7 +216,7 @@ def test_deleting_a_group_sees_a_commit_of_the_same_wake_up() -> None:
     world.runtime.write(
         0,
         None,
-        lambda shard, now: commands.commit_offsets(shard, "g", "", None, -1, 8, entries, now),
+        lambda shard, now: commands.commit_offsets(shard, commands.Committer("g"), 8, entries, now),
         lambda *_: None,
     )
     world.runtime.write(0, EXCLUSIVE, lambda shard, _now: admin.delete_group(shard, "g"), lambda *_: None)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.broker.api.group_support import may_read_group, may_read_topic
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.broker.wire import MalformedFrame
-from penstock.coordinator.group.offsets import OffsetToCommit, offset_codes
+from penstock.coordinator.group.offsets import Committer, OffsetToCommit, offset_codes
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def hot_handler(dispatcher: Dispatcher, route: Route) -> HotHandler:
             connection.mark_dirty()
 
         if entries:
-            broker.groups.commit(*_who(request), version, entries, done)
+            broker.groups.commit(_who(request), version, entries, done)
         else:
             done(ErrorCode.NONE, [])
 
@@ -73,13 +73,15 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
             if not future.done():
                 future.set_result(offset_codes(error, response, len(entries)))
 
-        broker.groups.commit(*_who(request), ctx.api_version, entries, done)
+        broker.groups.commit(_who(request), ctx.api_version, entries, done)
         answered = await future
     return _response(request, codes, answered)
 
 
-def _who(request: Any) -> tuple[str, str, str | None, int]:
-    return request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
+def _who(request: Any) -> Committer:
+    return Committer(
+        request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
+    )
 
 
 def _entries(

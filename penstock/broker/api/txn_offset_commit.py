@@ -53,14 +53,14 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
 
 
 async def _commit(broker: Broker, ctx: RequestContext, request: Any, entries: list[Any]) -> dict[TopicPartition, int]:
+    from penstock.coordinator.group.offsets import Committer
     from penstock.coordinator.shard_log import Producer
 
     producer = Producer(request.producer_id, request.producer_epoch)
     error = await _verify(broker, ctx, request, producer)
     if not error:
-        error, answer = await broker.groups.commit_in_transaction(
-            request.group_id, request.member_id, request.group_instance_id, request.generation_id, producer, entries
-        )
+        who = Committer(request.group_id, request.member_id, request.group_instance_id, request.generation_id)
+        error, answer = await broker.groups.commit_in_transaction(who, producer, entries)
         if not error and isinstance(answer, ErrorCode):
             error = answer
         elif not error:

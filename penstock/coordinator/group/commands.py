@@ -16,7 +16,7 @@ from penstock.coordinator.group.classic_members import LeavingMember, SyncReques
 from penstock.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
 from penstock.coordinator.group.consumer_heartbeat import HeartbeatRequest, HeartbeatResult
 from penstock.coordinator.group.consumer_members import to_consumer_group
-from penstock.coordinator.group.offsets import CommittedOffset, OffsetToCommit
+from penstock.coordinator.group.offsets import CommittedOffset, Committer, OffsetToCommit
 from penstock.coordinator.group.records import RecordType
 from penstock.coordinator.group.shard import GroupShard
 from penstock.coordinator.runtime import Write
@@ -148,34 +148,20 @@ def _upgrade(shard: GroupShard, classic: ClassicGroup, request: HeartbeatRequest
 
 
 def commit_offsets(
-    shard: GroupShard,
-    group_id: str,
-    member_id: str,
-    instance_id: str | None,
-    generation: int,
-    version: int,
-    entries: list[OffsetToCommit],
-    now_ms: int,
+    shard: GroupShard, who: Committer, version: int, entries: list[OffsetToCommit], now_ms: int
 ) -> Write:
     """The response: a code for all of it, or one per entry."""
-    error = _check_commit(shard, group_id, member_id, instance_id, generation, version, entries)
+    error = _check_commit(shard, who, version, entries)
     if error is not ErrorCode.NONE:
         return Write(response=error)
     written, errors = shard.offsets.commit_records(
-        group_id, entries, now_ms, shard.context.config.offset_metadata_max_bytes
+        who.group_id, entries, now_ms, shard.context.config.offset_metadata_max_bytes
     )
     return Write(written, errors)
 
 
-def _check_commit(
-    shard: GroupShard,
-    group_id: str,
-    member_id: str,
-    instance_id: str | None,
-    generation: int,
-    version: int,
-    entries: list[OffsetToCommit],
-) -> ErrorCode:
+def _check_commit(shard: GroupShard, who: Committer, version: int, entries: list[OffsetToCommit]) -> ErrorCode:
+    group_id, member_id, instance_id, generation = who
     group = shard.groups.get(group_id) or shard.find(group_id)
     if group is None:
         if generation < 0:
@@ -209,16 +195,10 @@ def _check_consumer_commit(
 
 
 def commit_transaction_offsets(
-    shard: GroupShard,
-    group_id: str,
-    member_id: str,
-    instance_id: str | None,
-    generation: int,
-    producer: Producer,
-    entries: list[OffsetToCommit],
-    now_ms: int,
+    shard: GroupShard, who: Committer, producer: Producer, entries: list[OffsetToCommit], now_ms: int
 ) -> Write:
     """TxnOffsetCommit: pending until the marker. The response as for `commit_offsets`."""
+    group_id, member_id, instance_id, generation = who
     group = shard.find(group_id)
     error = ErrorCode.NONE
     if group is None:

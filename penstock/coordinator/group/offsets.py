@@ -21,7 +21,7 @@ from penstock.coordinator.group.offset_records import (
 from penstock.coordinator.shard_log import NO_PRODUCER, Producer, Record
 from penstock.protocol.errors import ErrorCode
 
-__all__ = ["CommittedOffset", "GroupOffsets", "OffsetToCommit", "Offsets", "offset_codes"]
+__all__ = ["CommittedOffset", "Committer", "GroupOffsets", "OffsetToCommit", "Offsets", "offset_codes"]
 
 
 class OffsetToCommit(NamedTuple):
@@ -30,6 +30,16 @@ class OffsetToCommit(NamedTuple):
     offset: int
     leader_epoch: int
     metadata: str
+
+
+class Committer(NamedTuple):
+    """Who commits. A simple committer, outside any membership, has no member id and generation -1."""
+
+    group_id: str
+    member_id: str = ""
+    instance_id: str | None = None
+    generation: int = -1
+    """Of a consumer group: the member's epoch."""
 
 
 class CommittedOffset(NamedTuple):

@@ -20,7 +20,7 @@ from penstock.coordinator.group.config import GroupConfig
 from penstock.coordinator.group.consumer_heartbeat import HeartbeatRequest, HeartbeatResult
 from penstock.coordinator.group.context import GroupContext, NoTopics, Topics
 from penstock.coordinator.group.journal import RebalanceEntry
-from penstock.coordinator.group.offsets import CommittedOffset, OffsetToCommit
+from penstock.coordinator.group.offsets import CommittedOffset, Committer, OffsetToCommit
 from penstock.coordinator.group.shard import GroupShard
 from penstock.coordinator.java_hash import partition_of
 from penstock.coordinator.runtime import EXCLUSIVE, CoordinatorRuntime, Done, Write
@@ -168,42 +168,23 @@ class GroupCoordinator:
 
     # Offsets -------------------------------------------------------------------------------------------------
 
-    def commit(
-        self,
-        group_id: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        version: int,
-        entries: list[OffsetToCommit],
-        done: Done,
-    ) -> None:
+    def commit(self, who: Committer, version: int, entries: list[OffsetToCommit], done: Done) -> None:
         """`done(error, response)`: the response is a code for all of it, or one per entry (see `offset_codes`)."""
         self.runtime.write(
-            self.partition_for(group_id),
+            self.partition_for(who.group_id),
             None,
-            lambda shard, now_ms: commands.commit_offsets(
-                shard, group_id, member_id, instance_id, generation, version, entries, now_ms
-            ),
+            lambda shard, now_ms: commands.commit_offsets(shard, who, version, entries, now_ms),
             done,
         )
 
     def commit_in_transaction(
-        self,
-        group_id: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        producer: Producer,
-        entries: list[OffsetToCommit],
+        self, who: Committer, producer: Producer, entries: list[OffsetToCommit]
     ) -> asyncio.Future[tuple[ErrorCode, Any]]:
         """TxnOffsetCommit; the offsets show once `runtime.end_transaction` has written a commit marker."""
         return self.runtime.submit(
-            self.partition_for(group_id),
+            self.partition_for(who.group_id),
             None,
-            lambda shard, now_ms: commands.commit_transaction_offsets(
-                shard, group_id, member_id, instance_id, generation, producer, entries, now_ms
-            ),
+            lambda shard, now_ms: commands.commit_transaction_offsets(shard, who, producer, entries, now_ms),
         )
 
     async def fetch(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -26,8 +27,9 @@ class Processor(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N803
         return iter(self.rows(tuple(key), sorted(rows, key=order), timerValues))
 
+    @abstractmethod
     def rows(self, key: tuple[Any, ...], rows: Sequence[Any], timers: Any) -> Iterator[Any]:
-        raise NotImplementedError
+        """What comes out for the rows of a key, which are in order."""
 
     def close(self) -> None:
         return

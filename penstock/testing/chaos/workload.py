@@ -6,6 +6,7 @@ import contextlib
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
@@ -22,7 +23,7 @@ _COMMON = {
 }
 
 
-class Client(threading.Thread):
+class Client(threading.Thread, ABC):
     """A thread that works until told to stop. A fault of its own is kept and judged in the end."""
 
     def __init__(self, name: str, bootstrap: str, history: History) -> None:
@@ -38,8 +39,8 @@ class Client(threading.Thread):
         except BaseException as error:
             self.error = error
 
-    def work(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def work(self) -> None: ...
 
 
 class IdempotentProducer(Client):
