@@ -26,6 +26,7 @@ class Row:
     kafka: float | None
     goal: str
     met: bool
+    peer: str = "Apache Kafka"
 
     @property
     def ratio(self) -> str:
@@ -76,7 +77,7 @@ def table(rows: Iterable[Row]) -> str:
     for row in rows:
         if row.section != section:
             section = row.section
-            lines += ["", f"## {section}", "", "| what | Penstock | Apache Kafka | unit | ratio | goal | |"]
+            lines += ["", f"## {section}", "", f"| what | Penstock | {row.peer} | unit | ratio | goal | |"]
             lines.append("|---|---|---|---|---|---|---|")
         lines.append("| " + " | ".join(row.cells()) + " |")
     return "\n".join(lines)

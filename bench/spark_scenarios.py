@@ -6,6 +6,7 @@ Spark runs (driver, JVM, Python workers). PENSTOCK_BENCH_ROWS changes the size.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -161,9 +162,10 @@ def _descendants(root: int) -> Iterator[int]:
 def _compare(name: str, figures: dict[str, dict[str, float]], times: float) -> list[Row]:
     ours, theirs = figures["penstock"], figures["kafka"]
     section = "Spark beside its own Kafka connector, on the same Penstock broker"
-    return [
+    rows = [
         report.at_least(section, name, "rows/s", ours["rows_per_second"], theirs["rows_per_second"], times),
         report.at_most(
             section, f"{name}: CPU", "s per million rows", ours["cpu_per_million"], theirs["cpu_per_million"], 1.0
         ),
     ]
+    return [dataclasses.replace(row, peer="Spark's connector") for row in rows]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli import suggest
 from penstock.cli.errors import usage_error
 from penstock.cli.positions import parse_time
 from penstock.cli.record_format import compile_format, for_terminal, json_line
@@ -25,7 +26,7 @@ Render = Callable[[list[Any]], bytes]
 @command(app)
 def consume(
     session: Session,
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", show_default=False)],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", show_default=False, autocompletion=suggest.topics)],
     from_beginning: Annotated[bool, typer.Option("--from-beginning", "-B", help="Start at the oldest record.")] = False,
     from_: Annotated[
         str | None, typer.Option("--from", metavar="WHEN", help="Start at a time: 2026-11-01T12:00, 2h, 1d.")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli import suggest
 from penstock.cli.errors import ExitCode, UserError, not_found, usage_error
 from penstock.cli.session import Session
 from penstock.cli.typed import command, new_app
@@ -17,7 +18,9 @@ app = new_app("Dead-letter topics: list, show, redrive.")
 PREFIX = "penstock.dlq."
 SUFFIX = ".dlq"
 MANY = 10_000_000
-Topic = Annotated[str, typer.Argument(help="A dead-letter topic, or the pipeline that it belongs to.")]
+Topic = Annotated[
+    str, typer.Argument(help="A dead-letter topic, or the pipeline that it belongs to.", autocompletion=suggest.topics)
+]
 
 
 def _topics(session: Session) -> list[str]:

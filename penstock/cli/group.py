@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import admin
+from penstock.cli import admin, suggest
 from penstock.cli.errors import ExitCode, UserError, not_found, usage_error
 from penstock.cli.group_reset import plan_reset
 from penstock.cli.positions import format_time
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 app = new_app("Consumer groups: members, lag, offsets, rebalances.")
 
-Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False, autocompletion=suggest.groups)]
 
 
 def all_groups(session: Session) -> dict[str, Any]:
@@ -176,7 +176,11 @@ def members(session: Session, name: Group) -> None:
 
 
 @command(app)
-def delete(session: Session, names: Annotated[list[str], typer.Argument(metavar="GROUP…")], yes: Yes = False) -> None:
+def delete(
+    session: Session,
+    names: Annotated[list[str], typer.Argument(metavar="GROUP…", autocompletion=suggest.groups)],
+    yes: Yes = False,
+) -> None:
     """Delete groups and their offsets; they must have no members."""
     for name in names:
         known_group(session, name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import admin
+from penstock.cli import admin, suggest
 from penstock.cli.errors import ExitCode, UserError, not_found, usage_error
 from penstock.cli.reassignment_plan import even_plan
 from penstock.cli.topic import Yes, confirm
@@ -28,7 +28,10 @@ THROTTLES = ("leader.replication.throttled", "follower.replication.throttled")
 
 @command(app)
 def status(
-    session: Session, topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only this one.")] = None
+    session: Session,
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", help="Only this one.", autocompletion=suggest.topics)
+    ] = None,
 ) -> None:
     """Show partitions that move, miss replicas, or have no leader."""
     moving = _moving(session)
@@ -71,7 +74,9 @@ def _moving(session: Session) -> dict[tuple[str, int], tuple[list[int], list[int
 @command(app)
 def elect(
     session: Session,
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", help="Only this topic.", autocompletion=suggest.topics)
+    ] = None,
     partition: Annotated[list[int] | None, typer.Option("--partition", help="Only these; may be repeated.")] = None,
     unclean: Annotated[bool, typer.Option("--unclean", help="Any live replica may lead: records may be lost.")] = False,
     yes: Yes = False,
@@ -114,7 +119,9 @@ def _result(row: Any) -> str:
 @command(app)
 def reassign(
     session: Session,
-    topic: Annotated[list[str] | None, typer.Option("--topic", "-t", help="Only these; all if none.")] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", "-t", help="Only these; all if none.", autocompletion=suggest.topics)
+    ] = None,
     brokers: Annotated[str | None, typer.Option("--brokers", help="Spread evenly over these ids, e.g. 1,2,4.")] = None,
     plan: Annotated[
         Path | None, typer.Option("--plan", help="A plan in the format of kafka-reassign-partitions.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import admin
+from penstock.cli import admin, suggest
 from penstock.cli.errors import ExitCode, UserError
 from penstock.cli.typed import command, new_app
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = new_app("Measure produce, consume and end-to-end latency.")
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=suggest.topics)]
 Records = Annotated[int, typer.Option("--records", "-n", min=1, help="How many.")]
 Size = Annotated[int, typer.Option("--size", min=0, help="Bytes of a value.")]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from penstock.cli import suggest
 from penstock.cli.errors import ExitCode, UserError, usage_error
 from penstock.cli.record_format import bytes_of, unescape
 from penstock.cli.record_writer import Block, Headers, Record, Writer
@@ -28,7 +29,7 @@ READ_BYTES = 1 << 20
 @command(app)
 def produce(
     session: Session,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=suggest.topics)],
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="[FILE…]", help="Standard input if none.", show_default=False)
     ] = None,

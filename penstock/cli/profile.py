@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import profiles
+from penstock.cli import profiles, suggest
 from penstock.cli.errors import not_found, usage_error
 from penstock.cli.typed import local_command, new_app
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 app = new_app("Named clusters with their security settings.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, autocompletion=suggest.profiles)]
 SECRET_WORDS = ("password", "secret", "jaas", "key.pem", "token")
 
 

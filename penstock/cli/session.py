@@ -25,8 +25,14 @@ class Session:
     """One command's view of one cluster."""
 
     def __init__(
-        self, bootstrap: str | None, profile: str | None, properties: list[str] | None, as_json: bool = False
+        self,
+        bootstrap: str | None,
+        profile: str | None,
+        properties: list[str] | None,
+        as_json: bool = False,
+        patience_seconds: float = 10.0,
     ) -> None:
+        self._patience_seconds = patience_seconds
         self.output = Output(as_json)
         self.properties = self._collect(bootstrap, profile, properties or [])
 
@@ -57,7 +63,9 @@ class Session:
 
         # A person waits: tell after a few seconds that nobody answers, not after a minute.
         try:
-            return SyncClient.from_properties(self.properties, retry=RetryPolicy(total_timeout_s=10.0))
+            return SyncClient.from_properties(
+                self.properties, retry=RetryPolicy(total_timeout_s=self._patience_seconds)
+            )
         except ValueError as error:
             raise usage_error(str(error), "it comes from -X, the environment or the profile") from error
 

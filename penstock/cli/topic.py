@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import admin
+from penstock.cli import admin, suggest
 from penstock.cli.errors import ExitCode, UserError, usage_error
 from penstock.cli.transfer import register as register_transfers
 from penstock.cli.typed import command, new_app
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 app = new_app("List, describe, create, change, import, export and delete topics.")
 register_transfers(app)
 
-Name = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC…", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=suggest.topics)]
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC…", show_default=False, autocompletion=suggest.topics)]
 Config = Annotated[
     list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="A setting; may be repeated.")
 ]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import admin
+from penstock.cli import admin, suggest
 from penstock.cli.errors import ExitCode, UserError, usage_error
 from penstock.cli.produce import record_from_object
 from penstock.cli.record_format import as_object
@@ -27,7 +27,7 @@ from penstock.cli.typed import command
 if TYPE_CHECKING:
     from penstock.cli.session import Session
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=suggest.topics)]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Ends with .jsonl or .parquet.", show_default=False)]
 CHUNK_RECORDS = 100_000  # after so many an import notes how far it is
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with a transfer that was broken off.")]
@@ -256,7 +256,7 @@ def _read_parquet(file: Path, keep_partitions: bool) -> Iterator[Record]:
 
 def copy(
     session: Session,
-    source: Annotated[str, typer.Argument(metavar="SOURCE", show_default=False)],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", show_default=False, autocompletion=suggest.topics)],
     target: Annotated[str, typer.Argument(metavar="TARGET", show_default=False)],
     to_profile: Annotated[str | None, typer.Option("--to-profile", help="The target is in this cluster.")] = None,
     to_bootstrap: Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import admin
+from penstock.cli import admin, suggest
 from penstock.cli.errors import ExitCode, UserError, not_found, usage_error
 from penstock.cli.positions import parse_duration
 from penstock.cli.topic import Yes, confirm
@@ -181,7 +181,9 @@ def _abort_on_partition(session: Session, topic: str, partition: int, producer_i
 def find_hanging(
     session: Session,
     older_than: Annotated[str, typer.Option("--older-than", help="Only those open for so long.")] = "15m",
-    topic: Annotated[list[str] | None, typer.Option("--topic", "-t", help="Only these; all if none.")] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", "-t", help="Only these; all if none.", autocompletion=suggest.topics)
+    ] = None,
 ) -> None:
     """Find transactions that are open on a partition and that no coordinator will end."""
     seconds = parse_duration(older_than)

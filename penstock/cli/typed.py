@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli import suggest
 from penstock.cli.output import Output
 from penstock.cli.session import Session
 
@@ -24,7 +25,15 @@ Bootstrap = Annotated[
     str | None, typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="Where the cluster is.", show_default=False)
 ]
 Profile = Annotated[
-    str | None, typer.Option("--profile", "-p", metavar="NAME", help="A named cluster.", show_default=False)
+    str | None,
+    typer.Option(
+        "--profile",
+        "-p",
+        metavar="NAME",
+        help="A named cluster.",
+        show_default=False,
+        autocompletion=suggest.profiles,
+    ),
 ]
 Properties = Annotated[
     list[str] | None,

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,6 +66,34 @@ def test_tab_completes_commands_and_options(run: Run, environment: dict[str, str
         terminal.wait_for("partitions (leader, replicas")  # the help of `topic describe`
     finally:
         terminal.close()
+
+
+def test_names_of_the_cluster_are_completed(run: Run, environment: dict[str, str], tmp_path: Path) -> None:
+    if shutil.which("bash") is None:
+        pytest.skip("no bash here")
+    name = f"orders-{uuid.uuid4().hex}"
+    run(f"topic create {name}")
+    (tmp_path / "script").write_text(run("completion bash").stdout)
+    command, load = SHELLS["bash"]
+    terminal = Terminal(command, {**environment, "TERM": "xterm", "COLUMNS": "200"}, tmp_path)
+    try:
+        terminal.type(f"{load}; echo LOAD''ED\n")
+        terminal.wait_for("LOADED")
+        terminal.type(f"penstock topic describe {name[:14]}\t")
+        terminal.wait_for(name)
+    finally:
+        terminal.close()
+
+
+def test_a_cluster_that_is_away_completes_nothing_and_says_nothing(environment: dict[str, str]) -> None:
+    asked = {
+        **environment,
+        "_PENSTOCK_COMPLETE": "complete_bash",
+        "COMP_WORDS": "penstock topic describe -b 127.0.0.1:1 or",
+        "COMP_CWORD": "5",
+    }
+    done = subprocess.run(["penstock"], env=asked, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("", "")
 
 
 def test_a_shell_without_a_script_is_refused(run: Run) -> None:
