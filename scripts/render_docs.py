@@ -190,6 +190,13 @@ def render_differences() -> str:
     return "\n".join([*lines, ""])
 
 
+def render_pipeline_reference() -> str:
+    """docs/pipeline-spec.md: every key of a pipeline file."""
+    import pipeline_reference
+
+    return pipeline_reference.render()
+
+
 def render_cli() -> str:
     from penstock.cli.reference import markdown
 
@@ -208,6 +215,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "apis.md": render_apis,
     "map.md": render_map,
     "differences.md": render_differences,
+    "pipeline-spec.md": render_pipeline_reference,
     "cli.md": render_cli,
     "penstock.1": render_man_page,
 }

@@ -53,25 +53,27 @@ PipelineName = Annotated[str, AfterValidator(_pipeline_name)]
 class Watermark(Frozen):
     """How late rows may be: those older than the newest time seen minus `delay` may be left out of windows."""
 
-    column: str
-    delay: Duration = "10 seconds"
+    column: str  # the one with the event's time, a timestamp
+    delay: Duration = "10 seconds"  # how late a row may be
 
 
 class SourceSpec(Frozen):
-    connector: str = "topic"
-    options: dict[str, Any] = Field(default_factory=dict)
-    watermark: Watermark | None = None
+    """Where rows come from."""
+
+    connector: str = "topic"  # a connector's name, or `module:Class` of your own
+    options: dict[str, Any] = Field(default_factory=dict)  # the connector's; they may stand beside it instead
+    watermark: Watermark | None = None  # how late its rows may be
 
 
 class ViewSpec(Frozen):
     """Exactly one of: SQL over what is declared above, a Python function, or an operator."""
 
-    sql: str | None = None
-    python: str | None = None  # module:function
-    operator: str | None = None
-    from_: tuple[str, ...] = Field(default=(), alias="from")
-    options: dict[str, Any] = Field(default_factory=dict)
-    watermark: Watermark | None = None
+    sql: str | None = None  # Spark's SQL over what is declared above it
+    python: str | None = None  # `module:function`, which takes DataFrames and returns one
+    operator: str | None = None  # an operator's name
+    from_: tuple[str, ...] = Field(default=(), alias="from")  # tables it reads; a function's parameters when absent
+    options: dict[str, Any] = Field(default_factory=dict)  # the operator's; they may stand beside it instead
+    watermark: Watermark | None = None  # how late its rows may be
 
     @field_validator("from_", mode="before")
     @classmethod
@@ -92,19 +94,21 @@ class ViewSpec(Frozen):
 
 
 class SinkSpec(Frozen):
-    from_: str = Field(alias="from")
-    connector: str = "topic"
-    options: dict[str, Any] = Field(default_factory=dict)
-    output_mode: Literal["append", "update", "complete"] = "append"
+    """Where the rows of one view or source go."""
+
+    from_: str = Field(alias="from")  # the view or source whose rows it writes
+    connector: str = "topic"  # a connector's name, or `module:Class` of your own
+    options: dict[str, Any] = Field(default_factory=dict)  # the connector's; they may stand beside it instead
+    output_mode: Literal["append", "update", "complete"] = "append"  # new rows, changed rows, or the whole result
 
 
 class Expectation(Frozen):
     """Rows of a view for which `condition` is not true are dropped, sent to the dead-letter topic, or stop all."""
 
-    view: str
-    condition: str
-    name: str | None = None
-    action: Literal["drop", "dead-letter", "fail"] = "drop"
+    view: str  # the view or source that it is about
+    condition: str  # SQL; a row for which it is unknown does not meet it
+    name: str | None = None  # what messages call it; the condition when absent
+    action: Literal["drop", "dead-letter", "fail"] = "drop"  # what to do with rows that do not meet it
 
     @property
     def label(self) -> str:
@@ -114,9 +118,9 @@ class Expectation(Frozen):
 class Trigger(Frozen):
     """When a batch is made. One of: every `interval`, `available_now` (until caught up, then end), `real_time`."""
 
-    interval: Duration | None = None
-    available_now: bool = False
-    real_time: Duration | None = None
+    interval: Duration | None = None  # a batch every so often; with no key at all, one right after the other
+    available_now: bool = False  # do what is there, then end
+    real_time: Duration | None = None  # refused: Spark's real-time mode takes no source or sink in Python
 
     @model_validator(mode="after")
     def _at_most_one(self) -> Trigger:
@@ -126,22 +130,26 @@ class Trigger(Frozen):
 
 
 class Settings(Frozen):
-    master: str | None = None  # where Spark runs; all cores of the runner's machine when absent
-    spark: dict[str, str] = Field(default_factory=dict)  # Spark's own spark.* settings
+    """Where and how the pipeline runs."""
+
+    master: str | None = None  # where Spark runs; `SPARK_MASTER`, or all cores of the machine, when absent
+    spark: dict[str, str] = Field(default_factory=dict)  # Spark's own `spark.*` settings
     kafka: dict[str, str] = Field(default_factory=dict)  # client properties, on top of the command's
-    dead_letter_topic: str | None = None  # <pipeline>.dlq when absent
-    max_rows_per_trigger: int | None = Field(default=None, gt=0)
+    dead_letter_topic: str | None = None  # `<pipeline>.dlq` when absent
+    max_rows_per_trigger: int | None = Field(default=None, gt=0)  # per batch, for topics without such a limit
     checkpoints: str | None = None  # a folder that every runner can write; the runner's state folder when absent
 
 
 class PipelineSpec(Frozen):
-    name: PipelineName
-    sources: dict[TableName, SourceSpec] = Field(min_length=1)
-    views: dict[TableName, ViewSpec] = Field(default_factory=dict)
-    sinks: dict[TableName, SinkSpec] = Field(min_length=1)
-    expectations: tuple[Expectation, ...] = ()
-    trigger: Trigger = Trigger(interval="1 second")
-    settings: Settings = Settings()
+    """Everything that a pipeline's file can say."""
+
+    name: PipelineName  # up to 80 letters, digits, `.`, `_` and `-`; its consumer group is `penstock.<name>`
+    sources: dict[TableName, SourceSpec] = Field(min_length=1)  # at least one
+    views: dict[TableName, ViewSpec] = Field(default_factory=dict)  # tables made of what is declared above them
+    sinks: dict[TableName, SinkSpec] = Field(min_length=1)  # at least one
+    expectations: tuple[Expectation, ...] = ()  # what must hold for rows
+    trigger: Trigger = Trigger(interval="1 second")  # when a batch is made
+    settings: Settings = Settings()  # where and how it runs
     modules: dict[str, str] = Field(default_factory=dict)  # Python code that views name, stored with an applied spec
 
     @property

@@ -14,7 +14,7 @@ from penstock.pipelines.spec import Frozen
 
 class ConsoleSink(Sink):
     class Options(Frozen):
-        rows: int = Field(default=20, gt=0, description="at most so many rows of a batch")
+        rows: int = Field(default=20, gt=0)  # at most so many of a batch
 
     def write(self, rows: Any, batch: Batch) -> None:
         for row in rows.limit(self.options.rows).toJSON().collect():

@@ -17,7 +17,7 @@ class DeltaSource(Source):
     """The table as it is when the pipeline starts: something to join with."""
 
     class Options(Frozen):
-        path: str
+        path: str  # the table's folder or address
         storage: dict[str, str] = Field(default_factory=dict)  # deltalake's storage options
 
     def identity(self) -> str:
@@ -31,13 +31,13 @@ class DeltaSource(Source):
 
 
 class DeltaSink(Sink):
-    """Rows of a batch pass through the driver: limit large ones with max_rows_per_trigger."""
+    """Exactly once. Rows of a batch pass through the driver: limit large ones with `max_rows_per_trigger`."""
 
     class Options(Frozen):
-        path: str
-        storage: dict[str, str] = Field(default_factory=dict)
-        partition_by: tuple[str, ...] = ()
-        compact_after_batches: int = Field(default=32, ge=2)
+        path: str  # the table's folder or address; made if there is none
+        storage: dict[str, str] = Field(default_factory=dict)  # deltalake's storage options
+        partition_by: tuple[str, ...] = ()  # columns that partition the table
+        compact_after_batches: int = Field(default=32, ge=2)  # every so many batches small files become large ones
 
     def check(self, columns: Any) -> None:
         table = _open(self.options)

@@ -19,13 +19,13 @@ class FilesSource(Source):
     """Watches a folder; every file that is there or comes later is read once. Add files by renaming them into it."""
 
     class Options(Frozen):
-        path: str
-        format: Kind
-        schema_: str | None = Field(default=None, alias="schema")
+        path: str  # the folder
+        format: Kind  # of the files
+        schema_: str | None = Field(default=None, alias="schema")  # `id STRING, amount DOUBLE`; csv and json need it
         spark_options: dict[str, str] = Field(default_factory=dict)  # Spark's own options of the format: header, sep, …
-        max_files_per_trigger: int | None = Field(default=None, gt=0)
-        glob: str | None = None
-        on_bad_record: Literal["drop", "fail"] = "fail"
+        max_files_per_trigger: int | None = Field(default=None, gt=0)  # at most so many files per batch
+        glob: str | None = None  # only files whose names match, such as `*.csv`
+        on_bad_record: Literal["drop", "fail"] = "fail"  # what to do with a record of csv or json that does not parse
 
         @model_validator(mode="after")
         def _schema_where_needed(self) -> FilesSource.Options:
@@ -70,10 +70,10 @@ class FilesSink(Sink):
     """One or more files per batch under `path`. A batch that comes again after a crash replaces its own files."""
 
     class Options(Frozen):
-        path: str
-        format: Kind
-        spark_options: dict[str, str] = Field(default_factory=dict)
-        files_per_batch: int = Field(default=1, gt=0)
+        path: str  # the folder
+        format: Kind  # of the files
+        spark_options: dict[str, str] = Field(default_factory=dict)  # Spark's own options of the format: header, sep, …
+        files_per_batch: int = Field(default=1, gt=0)  # at most so many
 
     def check(self, columns: Any) -> None:
         if self.options.format == "text" and [item.dataType.simpleString() for item in columns] != ["string"]:

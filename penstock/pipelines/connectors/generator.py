@@ -59,10 +59,10 @@ def record(kind: str, seed: int, number: int, at: datetime.datetime) -> tuple[An
 
 class GeneratorSource(Source):
     class Options(Frozen):
-        kind: Kind
-        rows_per_second: int = Field(default=10, gt=0)
-        seed: int = 1
-        rows: int | None = Field(default=None, gt=0)  # so many in all, at once
+        kind: Kind  # what is made up
+        rows_per_second: int = Field(default=10, gt=0)  # how fast, and how far apart in their own time
+        seed: int = 1  # the same seed makes the same records
+        rows: int | None = Field(default=None, gt=0)  # so many in all, at once; without end when absent
         start: datetime.datetime = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)  # time of the first of `rows`
 
     def identity(self) -> str:

@@ -18,13 +18,13 @@ class JdbcSource(Source):
     """A table or query, read anew for each batch: something to join with."""
 
     class Options(Frozen):
-        url: str
-        driver: str | None = None
-        table: str | None = None
-        query: str | None = None
-        user: str | None = None
-        password: str | None = None
-        spark_options: dict[str, str] = Field(default_factory=dict)
+        url: str  # `jdbc:…`, as the driver takes it
+        driver: str | None = None  # the driver's Java class
+        table: str | None = None  # give either `table` or `query`
+        query: str | None = None  # SQL of the database
+        user: str | None = None  # who connects
+        password: str | None = None  # a reference, such as `${env:NAME}`
+        spark_options: dict[str, str] = Field(default_factory=dict)  # Spark's own options of its JDBC source
 
         @model_validator(mode="after")
         def _one(self) -> JdbcSource.Options:
@@ -45,13 +45,13 @@ class JdbcSource(Source):
 
 class JdbcSink(Sink):
     class Options(Frozen):
-        url: str
-        table: str
-        driver: str | None = None
-        user: str | None = None
-        password: str | None = None
-        spark_options: dict[str, str] = Field(default_factory=dict)
-        mode: Literal["append", "overwrite"] = "append"
+        url: str  # `jdbc:…`, as the driver takes it
+        table: str  # where rows go
+        driver: str | None = None  # the driver's Java class
+        user: str | None = None  # who connects
+        password: str | None = None  # a reference, such as `${env:NAME}`
+        spark_options: dict[str, str] = Field(default_factory=dict)  # Spark's own options of its JDBC writer
+        mode: Literal["append", "overwrite"] = "append"  # overwrite: each batch replaces the table
 
     def write(self, rows: Any, batch: Batch) -> None:
         writer = rows.write.format("jdbc").options(**_common(self.options), dbtable=self.options.table)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pydantic import Field
-
 from penstock.pipelines.connectors.base import Batch, Sink
 from penstock.pipelines.spec import Frozen, SpecError
 
@@ -33,11 +31,11 @@ _TYPES: Final = {
 
 class PostgresSink(Sink):
     class Options(Frozen):
-        dsn: str  # postgresql://user@host/database or key=value pairs, as libpq takes them
-        table: str
-        key: tuple[str, ...] = Field(default=(), description="columns of a unique key; without it rows are appended")
-        create: bool = True
-        password: str | None = None
+        dsn: str  # `postgresql://user@host/database` or `key=value` pairs, as libpq takes them
+        table: str  # its name, with `schema.` before it if need be
+        key: tuple[str, ...] = ()  # columns of a unique key, by which rows are upserted; without it they are appended
+        create: bool = True  # make the table if there is none
+        password: str | None = None  # a reference, such as `${env:NAME}`
 
     def check(self, columns: Any) -> None:
         missing = [name for name in self.options.key if name not in columns.fieldNames()]

@@ -43,11 +43,11 @@ _TO_SPARK: Final = {
 
 class PostgresSource(Source):
     class Options(Frozen):
-        dsn: str
-        table: str
-        column: str  # grows with every change
-        password: str | None = None
-        settle: Duration | None = None
+        dsn: str  # `postgresql://user@host/database` or `key=value` pairs, as libpq takes them
+        table: str  # its name, with `schema.` before it if need be
+        column: str  # the one that grows with every change
+        password: str | None = None  # a reference, such as `${env:NAME}`
+        settle: Duration | None = None  # for a column of time: read only values older than this
 
     def identity(self) -> str:
         return f"postgres {self.options.table} by {self.options.column}"

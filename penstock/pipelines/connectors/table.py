@@ -16,7 +16,7 @@ class TableSource(Source):
     """The whole table, read anew for each batch: something to join with."""
 
     class Options(Frozen):
-        path: str
+        path: str  # the table's folder
 
     def identity(self) -> str:
         return f"parquet {self.options.path}"
@@ -32,10 +32,10 @@ class TableSource(Source):
 
 class TableSink(Sink):
     class Options(Frozen):
-        path: str
-        files_per_batch: int = Field(default=1, gt=0)
-        compact_after_files: int = Field(default=32, ge=2)
-        small_file_bytes: int = Field(default=32 * 1024 * 1024, gt=0)
+        path: str  # the table's folder
+        files_per_batch: int = Field(default=1, gt=0)  # at most so many
+        compact_after_files: int = Field(default=32, ge=2)  # every so many batches, as many small files become one
+        small_file_bytes: int = Field(default=32 * 1024 * 1024, gt=0)  # a smaller file is small
 
     def check(self, columns: Any) -> None:
         """A table keeps its schema: rows of another one are refused before anything runs."""

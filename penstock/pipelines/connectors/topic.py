@@ -29,16 +29,16 @@ class TopicSource(Source):
     """Rows: the value's columns, and `_key`, `_topic`, `_partition`, `_offset`, `_timestamp`, `_tombstone`."""
 
     class Options(Frozen):
-        topic: str | None = None
-        topics: tuple[str, ...] = ()
-        pattern: str | None = None
-        format: FormatOption = JsonFormat()
-        key_format: Literal["string", "bytes"] = "string"
-        starting: Literal["earliest", "latest"] | int = "earliest"  # or a time in ms
-        max_rows_per_trigger: int | None = Field(default=None, gt=0)
-        headers: bool = False  # also a column _headers
-        on_bad_record: Literal["dead-letter", "drop", "fail"] = "dead-letter"
-        fail_on_data_loss: bool = True
+        topic: str | None = None  # one topic; give exactly one of `topic`, `topics` and `pattern`
+        topics: tuple[str, ...] = ()  # several topics
+        pattern: str | None = None  # a regular expression for whole names of topics
+        format: FormatOption = JsonFormat()  # how values are written
+        key_format: Literal["string", "bytes"] = "string"  # what the column `_key` is
+        starting: Literal["earliest", "latest"] | int = "earliest"  # where a first run begins; a number: ms since 1970
+        max_rows_per_trigger: int | None = Field(default=None, gt=0)  # at most so many records per batch
+        headers: bool = False  # also a column `_headers`
+        on_bad_record: Literal["dead-letter", "drop", "fail"] = "dead-letter"  # what to do if one does not decode
+        fail_on_data_loss: bool = True  # stop if records are gone before they are read; `false` logs it and goes on
 
         @model_validator(mode="after")
         def _one_subscription(self) -> TopicSource.Options:
@@ -170,15 +170,15 @@ class TopicSink(Sink):
     """Writes the columns that do not begin with `_`, encoded; `key`, `headers` and the like are SQL expressions."""
 
     class Options(Frozen):
-        topic: str | None = None
-        topic_column: str | None = None
-        key: str | None = None
-        format: FormatOption = JsonFormat()
-        headers: dict[str, str] = Field(default_factory=dict)
-        partition: str | None = None
-        tombstone: str | None = None  # a condition: rows for which it holds delete their key
-        compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
-        delivery: Literal["exactly-once", "at-least-once"] = "exactly-once"
+        topic: str | None = None  # one topic for all rows; give either `topic` or `topic_column`
+        topic_column: str | None = None  # SQL: the topic of each row
+        key: str | None = None  # SQL: the record's key, written as text
+        format: FormatOption = JsonFormat()  # how values are written
+        headers: dict[str, str] = Field(default_factory=dict)  # name → SQL, written as text
+        partition: str | None = None  # SQL: the partition's number; the key decides when absent
+        tombstone: str | None = None  # a condition in SQL: rows for which it holds delete their key
+        compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"  # of record batches
+        delivery: Literal["exactly-once", "at-least-once"] = "exactly-once"  # at-least-once: no transactions
 
         @model_validator(mode="after")
         def _some_topic(self) -> TopicSink.Options:

@@ -21,10 +21,12 @@ from penstock.pipelines.spec import SpecError
 
 
 class AvroFormat(Format):
+    """Without a schema the subject's newest in the registry is read, and one made of the columns is written."""
+
     type: Literal["avro"] = "avro"
-    schema_: str | dict[str, Any] | None = Field(default=None, alias="schema")
-    registry: RegistryOptions | None = None
-    subject: str | None = None  # <topic>-value when absent
+    schema_: str | dict[str, Any] | None = Field(default=None, alias="schema")  # Avro's JSON, as text or as YAML
+    registry: RegistryOptions | None = None  # given: values are in its wire format
+    subject: str | None = None  # in the registry; `<topic>-value` when absent
 
     @model_validator(mode="after")
     def _some_schema(self) -> AvroFormat:

@@ -30,9 +30,11 @@ class UnknownSchema(ValueError):
 
 
 class RegistryOptions(Frozen):
-    url: str
-    user: str | None = None
-    password: str | None = None
+    """A schema registry with the REST API of Confluent's."""
+
+    url: str  # where it answers
+    user: str | None = None  # for basic authentication
+    password: str | None = None  # a reference, such as `${env:NAME}`
 
 
 class Registry:

@@ -32,8 +32,8 @@ class JsonFormat(Format):
     """JSON objects. Without a schema it is inferred from the topic's first records once, and kept."""
 
     type: Literal["json"] = "json"
-    schema_: str | None = Field(default=None, alias="schema")
-    timestamp_format: str | None = None
+    schema_: str | None = Field(default=None, alias="schema")  # such as `id STRING, amount DOUBLE`
+    timestamp_format: str | None = None  # Spark's pattern for timestamps that are read
 
     def columns(self, context: FormatContext) -> Any:
         from pyspark.sql.types import StructType
@@ -96,9 +96,11 @@ def _infer(context: FormatContext) -> Any:
 
 
 class CsvFormat(Format):
+    """One line of cells, in the order of the schema."""
+
     type: Literal["csv"] = "csv"
-    schema_: str = Field(alias="schema")
-    separator: str = Field(default=",", min_length=1, max_length=1)
+    schema_: str = Field(alias="schema")  # such as `id STRING, amount DOUBLE`
+    separator: str = Field(default=",", min_length=1, max_length=1)  # one character between cells
 
     def columns(self, context: FormatContext) -> Any:
         return parse_ddl(self.schema_, context.spark)

@@ -15,7 +15,7 @@ class Branch(Operator):
     """The view itself holds the rows that no case takes."""
 
     class Options(Frozen):
-        cases: dict[TableName, str] = Field(min_length=1)
+        cases: dict[TableName, str] = Field(min_length=1)  # view → condition in SQL, tried in this order
 
     @classmethod
     def extra_views(cls, view: str, options: Any) -> list[str]:

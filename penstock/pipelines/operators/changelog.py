@@ -17,8 +17,8 @@ from penstock.pipelines.spec import Frozen
 
 class _Keyed(Operator):
     class Options(Frozen):
-        key: str = "_key"
-        deleted: str | None = None  # a condition; a tombstone of a topic when absent
+        key: str = "_key"  # the column with the key
+        deleted: str | None = None  # a condition in SQL; what `_tombstone` or `_deleted` says when absent
 
     def _input(self, rows: Any) -> tuple[Any, list[str]]:
         from pyspark.sql import functions as F  # noqa: N812

@@ -14,9 +14,9 @@ from penstock.pipelines.spec import Frozen
 
 class Deduplicate(Operator):
     class Options(Frozen):
-        key: tuple[str, ...] = Field(min_length=1)
-        time: str
-        within: Duration
+        key: tuple[str, ...] = Field(min_length=1)  # columns that together are the key
+        time: str  # the column with the event's time
+        within: Duration  # how long a key is remembered, and how late a row may be
 
     def apply(self, inputs: Sequence[Any]) -> Mapping[str, Any]:
         rows = self.one(inputs)

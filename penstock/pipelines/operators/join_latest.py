@@ -16,10 +16,12 @@ from penstock.pipelines.spec import Frozen, SpecError
 
 
 class JoinLatest(Operator):
+    """Reads `from: [stream, table]`; within a batch the table's changes come first."""
+
     class Options(Frozen):
         by: str  # the key: a column of the stream
-        table_key: str = "_key"  # and of the table: the record's key unless it is said otherwise
-        missing: Literal["drop", "keep"] = "drop"
+        table_key: str = "_key"  # the key: a column of the table
+        missing: Literal["drop", "keep"] = "drop"  # what to do with a row of the stream that finds nothing
         prefix: str = ""  # put before the table's column names
 
     def apply(self, inputs: Sequence[Any]) -> Mapping[str, Any]:

@@ -15,9 +15,11 @@ from penstock.pipelines.spec import Frozen, SpecError
 
 
 class Remember(Operator):
+    """Adds the column `previous`, a struct, or null if nothing is remembered."""
+
     class Options(Frozen):
-        key: str
-        ttl: Duration
+        key: str  # the column with the key
+        ttl: Duration  # how long a row is remembered, by the clock
 
     def apply(self, inputs: Sequence[Any]) -> Mapping[str, Any]:
         from pyspark.sql import functions as F  # noqa: N812

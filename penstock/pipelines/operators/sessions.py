@@ -16,11 +16,11 @@ class Sessions(Operator):
     """Columns: the key, session_start, session_end (of the last event), events, and the aggregates."""
 
     class Options(Frozen):
-        key: tuple[str, ...] = Field(min_length=1)
-        time: str
-        gap: Duration
-        lateness: Duration = "0 seconds"
-        aggregates: dict[str, str] = Field(default_factory=dict)  # column → SQL: {total: sum(amount)}
+        key: tuple[str, ...] = Field(min_length=1)  # columns that together are the key
+        time: str  # the column with the event's time
+        gap: Duration  # a session is over when nothing follows within this
+        lateness: Duration = "0 seconds"  # how late an event may be
+        aggregates: dict[str, str] = Field(default_factory=dict)  # column → SQL, such as `{total: sum(amount)}`
 
     def apply(self, inputs: Sequence[Any]) -> Mapping[str, Any]:
         from pyspark.sql import functions as F  # noqa: N812

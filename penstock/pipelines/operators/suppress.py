@@ -22,10 +22,10 @@ from penstock.pipelines.spec import Frozen
 
 class Suppress(Operator):
     class Options(Frozen):
-        key: tuple[str, ...] = Field(min_length=1)
-        window_end: str
-        time: str  # event time of the updates, which moves the watermark
-        lateness: Duration = "0 seconds"
+        key: tuple[str, ...] = Field(min_length=1)  # columns that together are the key, beside the window
+        window_end: str  # the column with the window's end
+        time: str  # the column with the update's time, which moves the watermark
+        lateness: Duration = "0 seconds"  # how late an update may be
 
     def apply(self, inputs: Sequence[Any]) -> Mapping[str, Any]:
         from pyspark.sql import functions as F  # noqa: N812
