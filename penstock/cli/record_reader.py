@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli import admin
 from penstock.cli.errors import UserError, usage_error
+from penstock.cli.interrupts import Interrupts
 from penstock.cli.positions import parse_partition_offsets
 
 if TYPE_CHECKING:
@@ -66,14 +67,20 @@ class Reader:
         self._make = Consumer
         self._consumer: Any = None
         self._position: dict[Key, int] = {}
+        self._interrupts = Interrupts()
 
     def __enter__(self) -> Reader:
+        self._interrupts.take_over()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._consumer is not None:
-            self._commit()
-            self._consumer.close()
+        try:
+            if self._consumer is not None:
+                with self._interrupts.ignored():
+                    self._commit()
+                    self._consumer.close()
+        finally:
+            self._interrupts.give_back()
 
     def start(self, from_beginning: bool, from_ms: int | None, offsets: list[str] | None) -> None:
         from confluent_kafka import TopicPartition
@@ -124,7 +131,8 @@ class Reader:
             ends.reached = {key for key, end in ends.offsets.items() if self._position.get(key, -1) >= end}
         while not self._done(ends):
             size = min(BATCH, ends.count - ends.shown) if ends.count else BATCH
-            messages = self._consumer.consume(size, 0.2)
+            with self._interrupts.held():
+                messages = self._consumer.consume(size, 0.2)
             batch = messages if self._take_all(messages, ends) else self._take_each(messages, ends)
             if messages:
                 self._down_since = None
@@ -133,7 +141,8 @@ class Reader:
             if batch:
                 yield batch
                 if self._group is not None:
-                    self._commit()
+                    with self._interrupts.held():
+                        self._commit()
 
     def _take_all(self, messages: list[Any], ends: Ends) -> bool:
         """Whether all are wanted, found without a look at each: most batches lie in the middle of what is read."""

@@ -17,7 +17,7 @@ from penstock.pipelines.durations import duration_ms
 from penstock.pipelines.plan import DEAD_LETTERS, Query
 from penstock.pipelines.problems import reason_of
 from penstock.pipelines.secrets import resolve
-from penstock.pipelines.sessions import fresh_session
+from penstock.pipelines.sessions import fresh_session, missing_executors
 from penstock.pipelines.spark.clients import client_for
 from penstock.pipelines.spec import PipelineSpec, SpecError
 from penstock.pipelines.storage import ReadOnly, storage
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 POLL_SECONDS: Final = 0.2
 START_SECONDS: Final = 30.0
 MAX_SLOW_STARTS: Final = 20
+EXECUTOR_SECONDS: Final = 20.0  # then a cluster that has sent nobody is worth a word
 IDLE_BATCHES: Final = 3
 _INITIALIZING: Final = "Initializing sources"
 _SLOW_WORKER: Final = "Python worker failed to connect back"
@@ -188,8 +189,13 @@ class Execution:
 
     def wait(self, on_progress: Callable[[str, Mapping[str, Any]], None], should_stop: Callable[[], bool]) -> None:
         """Until all queries ended (caught up), one failed (PipelineFailed), or it is told to stop."""
+        warn_at = time.monotonic() + EXECUTOR_SECONDS
         while not should_stop():
             self._report(on_progress)
+            if time.monotonic() > warn_at:
+                warn_at = float("inf")
+                if reason := missing_executors(self.spark):
+                    log.warning("%s: %s", self.spec.name, reason)
             for name, query in list(self.running.items()):
                 error = query.exception()
                 if error is not None and not self._start_again(name, error):

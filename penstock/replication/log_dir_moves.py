@@ -18,8 +18,8 @@ from penstock.log.results import LogWriteError
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from penstock.replication.hosted_replicas import HostedReplicas
     from penstock.replication.partition import Partition
-    from penstock.replication.replica_manager import ReplicaManager
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ TopicPartition = tuple[str, int]
 class LogDirMoves:
     """At most one move per replica."""
 
-    def __init__(self, replicas: ReplicaManager) -> None:
+    def __init__(self, replicas: HostedReplicas) -> None:
         self._replicas = replicas
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
         self.futures: dict[TopicPartition, Log] = {}

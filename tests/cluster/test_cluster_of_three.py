@@ -208,6 +208,31 @@ def test_kafkas_tools_plan_measure_and_verify_replicas(three: Three, tmp_path: P
     assert "max lag is 0 for partition" in report
 
 
+@pytest.mark.java
+def test_kafkas_tool_shows_what_cannot_be_reached_and_what_lacks_replicas(three: Three) -> None:
+    assign = {"lone": [[3]], "safe": [[1, 2, 3]]}
+    new = [NewTopic(name, replica_assignment=replicas) for name, replicas in assign.items()]
+    for created in three.admin.create_topics(new).values():
+        created.result(WAIT_SECONDS)
+
+    def shown(option: str) -> str:
+        described = tool("org.apache.kafka.tools.TopicCommand", three, "--describe", option)
+        return "\n".join(line for line in described.splitlines() if "Topic: lone" in line or "Topic: safe" in line)
+
+    assert shown("--unavailable-partitions") == shown("--under-replicated-partitions") == ""
+    three.brokers.pop(3).stop()
+    try:
+        unavailable = shown("--unavailable-partitions")
+        assert "Topic: lone\tPartition: 0\tLeader: none" in unavailable and "safe" not in unavailable
+        lacking = shown("--under-replicated-partitions")
+        assert "Topic: safe" in lacking and "Isr: 1,2" in lacking
+    finally:
+        three.start(3)
+    deadline = time.monotonic() + WAIT_SECONDS
+    while left := shown("--unavailable-partitions") + shown("--under-replicated-partitions"):
+        assert time.monotonic() < deadline, left
+
+
 # --- a fourth broker under load ---
 
 

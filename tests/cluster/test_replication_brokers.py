@@ -218,8 +218,9 @@ def test_deleted_records_go_on_all_replicas(cluster: Cluster) -> None:
     sender = Sender(cluster, "deleted")
     sender.send(3000)
     sender.flush()
-    cluster.admin.delete_records([TopicPartition("deleted", 0, 2500)])
-    cluster.until(lambda: read_all(cluster, "deleted")[0][0] == 2500, "the log starts later")
+    for deleted in cluster.admin.delete_records([TopicPartition("deleted", 0, 2500)]).values():
+        deleted.result(30)  # answered when every replica has done it
+    assert read_all(cluster, "deleted")[0][0] == 2500
     old_leader = cluster.leader("deleted")
     cluster.kill(old_leader)
     cluster.until(lambda: cluster.leader("deleted") not in (old_leader, -1), "another one leads")

@@ -131,6 +131,24 @@ def test_a_spark_cluster_gives_the_same_output_as_this_machine(
 
 
 @pytest.mark.slow
+def test_a_cluster_without_room_is_named_as_what_the_pipeline_waits_for(
+    spark_cluster: str, broker: Any, new_topic: Callable[..., str], produce: Callable[..., None], tmp_path: Path
+) -> None:
+    topic = new_topic(label="orders")
+    produce(topic, ORDERS)
+    file = _own_example(tmp_path, topic, new_topic(label="out"))
+    file.write_text(file.read_text() + "settings:\n  spark:\n    spark.executor.memory: 3g\n")  # a worker has 1g
+    command = [sys.executable, "-m", "penstock.cli.main", "pipeline", "run", str(file), "--until-caught-up"]
+    command += ["--master", spark_cluster, "--state-dir", str(tmp_path / "state"), "-b", broker.bootstrap]
+    with (tmp_path / "said").open("wb") as said, subprocess.Popen(command, stdout=said, stderr=said) as pipeline:
+        try:
+            sentence = _find(tmp_path / "said", r"(has sent no executor yet.*)")
+        finally:
+            pipeline.terminate()
+    assert "3g of memory" in sentence
+
+
+@pytest.mark.slow
 def test_sparks_own_declarative_pipeline_with_our_source_and_sink(
     broker: Any,
     new_topic: Callable[..., str],
