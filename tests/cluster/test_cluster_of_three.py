@@ -211,7 +211,7 @@ def test_kafkas_tools_plan_measure_and_verify_replicas(three: Three, tmp_path: P
 @pytest.mark.java
 def test_kafkas_tool_shows_what_cannot_be_reached_and_what_lacks_replicas(three: Three) -> None:
     assign = {"lone": [[3]], "safe": [[1, 2, 3]]}
-    new = [NewTopic(name, replica_assignment=replicas) for name, replicas in assign.items()]
+    new = [NewTopic(name, len(replicas), replica_assignment=replicas) for name, replicas in assign.items()]
     for created in three.admin.create_topics(new).values():
         created.result(WAIT_SECONDS)
 
