@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 import time
@@ -76,6 +77,31 @@ def test_an_applied_pipeline_holds_no_secret(client: SyncClient) -> None:
     applied = PipelineStore(client).apply(from_data(data))
     assert "${env:DB_PASSWORD}" in applied.to_json().decode()
     PipelineStore(client).delete("secretive")
+
+
+def test_an_applied_pipeline_carries_the_files_that_its_runner_does_not_have(
+    client: SyncClient, tmp_path: Path
+) -> None:
+    described = tmp_path / "reading.desc"
+    described.write_bytes(b"\x01descriptor")
+    data = generating("carrying", "t")
+    data["sinks"]["out"] = {
+        "from": "made_up",
+        "topic": "t",
+        "format": {"type": "protobuf", "descriptor_file": str(described), "message": "example.Reading"},
+    }
+    applied = PipelineStore(client).apply(from_data(data))
+    kept = applied.parsed().sinks["out"].options["format"]
+    assert base64.b64decode(kept["descriptor"]) == b"\x01descriptor" and "descriptor_file" not in kept
+
+    data["sinks"]["out"]["format"]["descriptor_file"] = "${env:FOLDER}/reading.desc"
+    applied = PipelineStore(client).apply(from_data(data))
+    assert applied.parsed().sinks["out"].options["format"]["descriptor_file"] == "${env:FOLDER}/reading.desc"
+
+    data["sinks"]["out"]["format"]["descriptor_file"] = str(tmp_path / "absent.desc")
+    with pytest.raises(SpecError, match=r"absent\.desc: No such file"):
+        PipelineStore(client).apply(from_data(data))
+    PipelineStore(client).delete("carrying")
 
 
 def test_the_second_driver_of_a_pipeline_fences_the_first(broker: Any, client: SyncClient) -> None:

@@ -13,6 +13,7 @@ from penstock.client.records import EARLIEST
 from penstock.client.sync import SyncClient
 from penstock.pipelines.admin import ensure_topic, write
 from penstock.pipelines.connectors.topic_sample import records_of
+from penstock.pipelines.portable import with_contents
 from penstock.pipelines.secrets import plain_secrets
 from penstock.pipelines.spec import PipelineSpec, SpecError, from_data
 
@@ -66,7 +67,7 @@ class PipelineStore:
         return dict(sorted(found.items()))
 
     def apply(self, spec: PipelineSpec, *, reset: str | None = None, backfill: bool = False) -> Applied:
-        data = spec.to_data()
+        data = with_contents(spec.to_data())
         for path in plain_secrets(data):
             raise SpecError(
                 f"{'.'.join(path)} is a secret in plain text; write ${{env:NAME}} or ${{file:PATH}}, since an applied"

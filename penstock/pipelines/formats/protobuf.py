@@ -23,7 +23,7 @@ from penstock.pipelines.spec import SpecError
 class ProtobufFormat(Format):
     type: Literal["protobuf"] = "protobuf"
     descriptor_file: str | None = None  # from `protoc --include_imports --descriptor_set_out=FILE`; or give `registry`
-    descriptor: str | None = None  # the content of such a file, in base64
+    descriptor: str | None = None  # the content of such a file, in base64; `apply` puts it in its place
     message: str | None = None  # full name; the descriptor's first message when absent
     registry: RegistryOptions | None = None  # given: values are in its wire format
     subject: str | None = None  # in the registry; `<topic>-value` when absent
