@@ -196,17 +196,21 @@ class Execution:
                 warn_at = float("inf")
                 if reason := missing_executors(self.spark):
                     log.warning("%s: %s", self.spec.name, reason)
+            # Looked at before the failures: a query that ends in between is judged in the next round.
+            ended = not any(query.isActive for query in self.running.values())
             for name, query in list(self.running.items()):
                 error = query.exception()
-                if error is not None and not self._start_again(name, error):
-                    self.stop()
-                    raise PipelineFailed(f"{name}: {reason_of(error)}") from error
+                if error is not None:
+                    if not self._start_again(name, error):
+                        self.stop()
+                        raise PipelineFailed(f"{name}: {reason_of(error)}") from error
+                    ended = False
+            if ended:
+                break
             if self._until_caught_up:
                 for query in self.running.values():
                     if query.isActive and is_idle(query):
                         query.stop()
-            if not any(query.isActive for query in self.running.values()):
-                break
             time.sleep(POLL_SECONDS)
         self._report(on_progress)
 

@@ -206,6 +206,32 @@ def test_a_full_disk_at_the_checkpoint_stops_the_pipeline_and_nothing_is_lost_or
     assert values(read_topic(out)) == list(range(20))
 
 
+class EndsBetweenTwoLooks:
+    """A query of Spark that fails right after it was asked whether it has."""
+
+    name = "out"
+    lastProgress = None  # noqa: N815 - Spark's name
+    isActive = True  # noqa: N815
+
+    def __init__(self) -> None:
+        self._error: Exception | None = None
+
+    def exception(self) -> Exception | None:
+        error, self._error = self._error, RuntimeError("No space left on device")
+        self.isActive = False
+        return error
+
+    def stop(self) -> None:
+        self.isActive = False
+
+
+def test_a_failure_is_seen_whenever_it_happens() -> None:
+    execution = Execution(copying("words"), None, Place({}, "nowhere"))
+    execution.running["out"] = EndsBetweenTwoLooks()
+    with pytest.raises(PipelineFailed, match="No space left on device"):
+        execution.wait(lambda _name, _progress: None, lambda: False)
+
+
 def _fill(file: Path) -> None:
     with contextlib.suppress(OSError), file.open("wb", buffering=0) as rubbish:
         while rubbish.write(bytes(4096)) == 4096:
