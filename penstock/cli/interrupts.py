@@ -32,24 +32,18 @@ class Interrupts:
             self._before = None
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """A call that must not be torn apart; a Ctrl-C that came before or meanwhile ends the block."""
-        self._held = True
-        try:
-            yield
-        finally:
-            self._held = False
-        if self._asked:
-            raise KeyboardInterrupt
+    def held(self, *, ending: bool = False) -> Iterator[None]:
+        """A call that must not be torn apart; a Ctrl-C that came before or meanwhile ends the block.
 
-    @contextmanager
-    def ignored(self) -> Iterator[None]:
-        """The end is under way already: nothing more to ask for."""
+        `ending`: the end is under way already, there is nothing more to ask for.
+        """
         self._held = True
         try:
             yield
         finally:
             self._held = False
+        if self._asked and not ending:
+            raise KeyboardInterrupt
 
     def _on_signal(self, _signum: int, _frame: FrameType | None) -> None:
         self._asked = True

@@ -76,7 +76,7 @@ class Reader:
     def __exit__(self, *_: object) -> None:
         try:
             if self._consumer is not None:
-                with self._interrupts.ignored():
+                with self._interrupts.held(ending=True):
                     self._commit()
                     self._consumer.close()
         finally:

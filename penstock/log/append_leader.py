@@ -22,6 +22,7 @@ from penstock.protocol.batch import (
     CONTROL_BIT,
     CRC_START,
     HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD_BYTES,
     TRANSACTIONAL_BIT,
     BatchHeader,
@@ -38,6 +39,9 @@ Buffer = bytes | bytearray | memoryview
 _HEADER: Final = Struct(">qi4xbIhi8xqqhii")  # protocol.batch.HEADER without leader epoch and first timestamp
 _FRONT: Final = Struct(">qii")  # base offset, batch length, leader epoch
 _LAST_CODEC: Final = 4
+_JUDGED_BITS: Final = (
+    CONTROL_BIT | LOG_APPEND_TIME_BIT | CODEC_MASK
+)  # attributes are signed: bit 15 must not hide these
 _MAX_SPAN: Final = 2**31 - 1
 _COPIED_FASTER_BYTES: Final = 2048  # below, slicing a bytearray costs less than making a view of it
 _CLIENT: Final = Origin.CLIENT
@@ -95,7 +99,7 @@ def append_as_leader(
         or sent_offset
         or count <= 0
         or last_delta + 1 != count
-        or attributes & ~TRANSACTIONAL_BIT > _LAST_CODEC  # a control batch, stamped by its sender, or unknown
+        or attributes & _JUDGED_BITS > _LAST_CODEC  # a control batch, stamped by its sender, or an unknown codec
         or (sequence < 0 <= producer_id)
         or max_timestamp - now_ms > log.after_max_ms
         or inspection is not None

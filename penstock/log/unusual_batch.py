@@ -18,7 +18,7 @@ from penstock.log.validation import (
     must_open,
     only_batch,
 )
-from penstock.protocol.batch import CONTROL_BIT, HEADER_BYTES, LOG_APPEND_TIME_BIT, BatchHeader, patch_timestamp
+from penstock.protocol.batch import CONTROL_BIT, LOG_APPEND_TIME_BIT, BatchHeader, patch_timestamp
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -50,11 +50,11 @@ def prepare(
     log: Log, batch: Buffer, now_ms: int, origin: Origin, inspection: Inspection | None
 ) -> Prepared | AppendResult:
     """Kafka's checks in Kafka's order, then the changes that the topic's settings ask for."""
-    if origin is Origin.CLIENT or len(batch) < HEADER_BYTES:
+    if origin is Origin.CLIENT:
         alone = only_batch(batch)
         if isinstance(alone, Fault):
             return _refuse_fault(log, alone)
-        fault = check_client_batch(alone, log.max_message_bytes) if origin is Origin.CLIENT else None
+        fault = check_client_batch(alone, log.max_message_bytes)
         if fault is not None:
             return _refuse_fault(log, fault)
         batch = alone

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 from penstock.base.clock import Clock
@@ -29,24 +29,8 @@ TopicPartition = tuple[str, int]
 _DROPS_AT_A_TIME = 32
 
 
-class Replication(Protocol):
-    """The part that talks to other brokers (`replication.remote.RemoteReplication`)."""
-
-    @property
-    def leader_quota(self) -> ReplicationQuota | None: ...
-
-    def start(self) -> None: ...
-    async def stop(self) -> None: ...
-    def follow(self, partition: Partition) -> None: ...
-    def unfollow(self, partition: Partition) -> None: ...
-    def broker_moved(self, broker_id: int) -> None: ...
-    def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None: ...
-    def topic_config_changed(self, topic: str, overrides: Mapping[str, str]) -> None: ...
-    def broker_config_changed(self, overrides: Mapping[str, str]) -> None: ...
-
-
-class LocalReplication:
-    """For a broker that is alone: there is nobody to follow and nobody to ask."""
+class Replication:
+    """What goes on with other brokers. This one is for a broker that is alone: nobody to follow, nobody to ask."""
 
     leader_quota: ReplicationQuota | None = None
 
@@ -79,7 +63,7 @@ class HostedReplicas:
         self.offline: dict[TopicPartition, str] = {}  # hosted here, but their log directory failed: why
         self._observers: dict[str, PartitionObserver] = {}
         self._by_topic: dict[str, dict[int, Partition]] = {}
-        self.replication: Replication = replication or LocalReplication()
+        self.replication: Replication = replication or Replication()
         self.moves = LogDirMoves(self)
         # KIP-392: Kafka's rack-aware selector is the one that there is; its class name is what settings carry.
         self._sends_to_racks = str(settings["replica.selector.class"] or "").endswith("RackAwareReplicaSelector")

@@ -12,6 +12,7 @@ from penstock.client.connection import Connection
 from penstock.log.results import LogWriteError
 from penstock.replication.fetch_wire import FetchLimits
 from penstock.replication.fetcher import FetcherContext, Fetchers
+from penstock.replication.hosted_replicas import Replication
 from penstock.replication.isr_sender import AlterPartitionCall, IsrSender
 from penstock.replication.partition import IsrProposal, Partition
 from penstock.replication.throttle import UNLIMITED, ReplicationQuota, throttled_partitions
@@ -19,8 +20,8 @@ from penstock.replication.throttle import UNLIMITED, ReplicationQuota, throttled
 logger = logging.getLogger(__name__)
 
 
-class RemoteReplication:
-    """See `replica_manager.Replication`. Connections and the way to the controller are handed in by the broker."""
+class RemoteReplication(Replication):
+    """In a cluster. Connections and the way to the controller are handed in by the broker."""
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class RemoteReplication:
         self._settings = settings
         self._hosted = hosted
         samples = settings["replication.quota.window.num"], settings["replication.quota.window.size.seconds"]
-        self.leader_quota = ReplicationQuota(*samples)
+        self.leader_quota: ReplicationQuota = ReplicationQuota(*samples)
         self.follower_quota = ReplicationQuota(*samples)
         self._on_failed = on_failed
         self.isr_sender = IsrSender(node_id, broker_epoch, alter_partition)

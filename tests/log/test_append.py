@@ -72,6 +72,8 @@ def test_the_senders_buffer_is_not_touched_and_may_die(make_log: MakeLog) -> Non
         (21, ">h", 5, True, ErrorCode.UNKNOWN_SERVER_ERROR),  # no such codec
         (17, ">I", 1, False, ErrorCode.CORRUPT_MESSAGE),  # checksum
         (21, ">h", 0x20, True, ErrorCode.INVALID_RECORD),  # control bit
+        (21, ">h", 0x20 - 0x8000, True, ErrorCode.INVALID_RECORD),  # the same behind the sign
+        (21, ">h", 5 - 0x8000, True, ErrorCode.UNKNOWN_SERVER_ERROR),  # an unknown codec behind the sign
         (23, ">i", 5, True, ErrorCode.INVALID_RECORD),  # last offset delta
         (23, ">i", -1, True, ErrorCode.INVALID_RECORD),
         (57, ">i", 0, True, ErrorCode.INVALID_RECORD),  # count
