@@ -39,9 +39,8 @@ Buffer = bytes | bytearray | memoryview
 _HEADER: Final = Struct(">qi4xbIhi8xqqhii")  # protocol.batch.HEADER without leader epoch and first timestamp
 _FRONT: Final = Struct(">qii")  # base offset, batch length, leader epoch
 _LAST_CODEC: Final = 4
-_JUDGED_BITS: Final = (
-    CONTROL_BIT | LOG_APPEND_TIME_BIT | CODEC_MASK
-)  # attributes are signed: bit 15 must not hide these
+# Attributes are signed: picked out one by one, nothing of these can hide behind bit 15.
+_JUDGED_BITS: Final = CONTROL_BIT | LOG_APPEND_TIME_BIT | CODEC_MASK
 _MAX_SPAN: Final = 2**31 - 1
 _COPIED_FASTER_BYTES: Final = 2048  # below, slicing a bytearray costs less than making a view of it
 _CLIENT: Final = Origin.CLIENT
