@@ -1,7 +1,7 @@
 """Runs the suite in the order in which a failure tells most, and sums it up.
 
-The rooms run in parallel (pytest-xdist, one worker a core); the pipelines run in one process, because they share one
-Spark session; the clusters run alone, because they start many processes and measure time-outs.
+The rooms run in parallel (pytest-xdist, one worker a core); pipelines and console run in one process, because they share
+one Spark session and one browser; the clusters run apart, because they start many processes and measure time-outs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 # Debian packages that some tests drive: installed when we may, else those tests skip and say so.
 PACKAGES = {
@@ -23,13 +24,25 @@ PACKAGES = {
     "zsh": "zsh",
     "fish": "fish",
     "protoc": "protobuf-compiler",
+    "chromium": "chromium",
+    "promtool": "prometheus",
+    "mariadbd": "mariadb-server",
 }
 
-PARALLEL = ["tests", "--ignore=tests/pipelines", "--ignore=tests/cluster", "-n", "2", "--dist", "loadfile"]
+SPREAD = ["-n", "2", "--dist", "loadfile"]
+ALONE = ["-p", "no:xdist"]
+# What does not belong to the rooms has a group of its own, with a budget of its own.
+OTHERS = {
+    "cluster": SPREAD,
+    "searches": SPREAD,
+    "security": SPREAD,
+    "first_hour": SPREAD,
+    "console": ALONE,
+    "pipelines": ALONE,
+}
 GROUPS = {
-    "rooms": PARALLEL,
-    "cluster": ["tests/cluster", "-n", "2", "--dist", "loadfile"],
-    "pipelines": ["tests/pipelines", "-p", "no:xdist"],
+    "rooms": ["tests", *(f"--ignore=tests/{name}" for name in OTHERS), *SPREAD],
+    **{name: [f"tests/{name}", *how] for name, how in OTHERS.items() if Path("tests", name).is_dir()},
 }
 
 
@@ -41,7 +54,7 @@ def install_packages() -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment}
     subprocess.run(["apt-get", "update", "-qq"], **quiet, check=False)  # type: ignore[call-overload]
-    subprocess.run(["apt-get", "install", "-y", "-qq", *missing], **quiet, check=False)  # type: ignore[call-overload]
+    subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], **quiet, check=False)  # type: ignore[call-overload]
 
 
 def _present(command: str) -> bool:
