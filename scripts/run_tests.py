@@ -1,7 +1,7 @@
 """Runs the suite in the order in which a failure tells most, and sums it up.
 
 The rooms run in parallel (pytest-xdist, one worker a core); pipelines and console run in one process, because they
-share one Spark session and one browser; the clusters run apart, because they start many processes and measure time-outs.
+share one Spark session and one browser; the clusters run apart, because they start many processes and watch time-outs.
 """
 
 from __future__ import annotations
