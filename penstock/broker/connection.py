@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.outbox import BLOCKED, COLD, DRAINED, FileGone, FileRegion, Outbox
 from penstock.broker.wire import MalformedFrame, NotYet
+from penstock.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     import asyncio
@@ -57,6 +58,7 @@ def _local_address(sock: socket.socket) -> tuple[str, int]:
 class Connection:
     __slots__ = (
         "__weakref__",
+        "authenticated",
         "blocked",
         "buffer",
         "busy",
@@ -94,7 +96,8 @@ class Connection:
         self.listener = listener
         self.dispatcher = dispatcher
         self.loop: asyncio.AbstractEventLoop = dispatcher.loop
-        self.principal = "User:ANONYMOUS"
+        self.principal = ANONYMOUS
+        self.authenticated = False  # by SASL
         self.produce_shape: ProduceShape | None = None  # what its last produce looked like
         self.sasl: Any = None  # state of an authentication under way, owned by the security room
         self.buffer = bytearray(FIRST_BUFFER_BYTES)

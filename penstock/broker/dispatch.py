@@ -168,7 +168,7 @@ class Dispatcher:
     def _may_call(self, connection: Connection, route: Route, api_key: int) -> bool:
         if route.spec.inter_broker_only and not connection.listener.is_inter_broker:
             return False
-        return not connection.listener.needs_sasl or connection.principal != "" or api_key in _BEFORE_AUTHENTICATION
+        return not connection.listener.needs_sasl or connection.authenticated or api_key in _BEFORE_AUTHENTICATION
 
     def _refuse_version(self, connection: Connection, api_key: int, version: int, correlation_id: int) -> None:
         """ApiVersions tells the client what it may ask; for everything else Kafka closes the connection."""
@@ -201,7 +201,7 @@ class Dispatcher:
             correlation_id=correlation_id,
             client_id=self.client_id(connection),
             client_host=connection.client_host,
-            listener=connection.listener.name,
+            listener_name=connection.listener.name,
             principal=connection.principal,
             connection=connection,
         )

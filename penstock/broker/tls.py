@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.connection import Connection
 from penstock.broker.outbox import BLOCKED, COLD, DRAINED, FileGone, FileRegion, Outbox
+from penstock.security.principal import USER, Principal
 
 if TYPE_CHECKING:
     from penstock.broker.dispatch import Dispatcher
@@ -228,4 +229,5 @@ class TlsConnection(Connection):
             "stateOrProvinceName": "ST",
             "countryName": "C",
         }
-        self.principal = "User:" + ",".join(f"{short.get(str(k), str(k))}={v}" for k, v in reversed(names))
+        name = ",".join(f"{short.get(str(k), str(k))}={v}" for k, v in reversed(names))
+        self.principal = Principal(USER, name)

@@ -59,7 +59,7 @@ async def _find(broker: Broker, ctx: RequestContext, kind: int, key: str) -> Fou
             return _failed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     registration = broker.image.partition(topic, coordinator.partition_for(key))
     leader = None if registration is None else broker.image.brokers.get(registration.leader)
-    endpoint = None if leader is None else leader.endpoints.get(ctx.listener)
+    endpoint = None if leader is None else leader.endpoints.get(ctx.listener_name)
     if leader is None or endpoint is None:
         return _failed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return 0, "", leader.broker_id, endpoint.host, endpoint.port

@@ -18,6 +18,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock.security.principal import ANONYMOUS, Principal
+
 if TYPE_CHECKING:
     from penstock.broker.connection import Connection
 
@@ -76,8 +78,8 @@ class RequestContext:
     correlation_id: int
     client_id: str
     client_host: str
-    listener: str
-    principal: str = "User:ANONYMOUS"
+    listener_name: str
+    principal: Principal = ANONYMOUS
     connection: Connection | None = field(default=None, repr=False)
     throttle_time_ms: int = 0
 
