@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import admin
-from penstock.cli.errors import ExitCode, UserError, not_found, usage_error
 from penstock.cli.typed import command, new_app
-from penstock.protocol import messages
-from penstock.protocol.errors import error_name
+from penstock.operate import admin
+from penstock.operate.brokers import broker_rows, known_broker, log_folders
+from penstock.operate.errors import ExitCode, UserError, usage_error
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session
@@ -65,46 +64,17 @@ def list_brokers(session: Session) -> None:
     )
 
 
-def broker_rows(session: Session) -> list[dict[str, Any]]:
-    view = admin.cluster(session)
-    partitions = [p for t in view.topics.values() for p in t.partitions.values()]
-    return [
-        {
-            "id": node,
-            "address": f"{address.host}:{address.port}",
-            "rack": address.rack,
-            "controller": node == view.controller_id,
-            "leads": sum(p.leader_id == node for p in partitions),
-            "replicas": sum(node in p.replicas for p in partitions),
-        }
-        for node, address in sorted(view.brokers.items())
-    ]
-
-
 @command(app)
 def describe(session: Session, node: Annotated[int, typer.Argument(metavar="ID", show_default=False)]) -> None:
     """Show a broker's log folders, their sizes, and its own settings."""
-    rows = {row["id"]: row for row in broker_rows(session)}
-    if node not in rows:
-        raise not_found("broker", str(node), [str(known) for known in rows])
-    api = messages.api("describe_log_dirs")
-    answer = session.client.call_broker(node, "describe_log_dirs", api.Request(topics=None))
-    folders = [
-        {
-            "folder": result.log_dir,
-            "error": error_name(result.error_code) if result.error_code else None,
-            "replicas": sum(len(t.partitions) for t in result.topics),
-            "bytes": sum(p.partition_size for t in result.topics for p in t.partitions),
-            "free_bytes": result.usable_bytes if result.usable_bytes >= 0 else None,
-        }
-        for result in answer.results
-    ]
+    row = known_broker(session, node)
+    folders = log_folders(session, node)
     configs = admin.describe_configs(session, admin.BROKER_RESOURCE, str(node), node)
     own = {c.name: c.value for c in configs if c.config_source != 5 and not c.is_sensitive}
     if session.output.as_json:
-        session.output.record({**rows[node], "log_dirs": folders, "configs": own})
+        session.output.record({**row, "log_dirs": folders, "configs": own})
         return
-    session.output.rows([rows[node]], ["id", "address", "rack", "controller", "leads", "replicas"])
+    session.output.rows([row], ["id", "address", "rack", "controller", "leads", "replicas"])
     session.output.rows(
         folders, ["folder", "replicas", "bytes", "free_bytes", "error"], right=["replicas", "bytes", "free_bytes"]
     )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.broker import Set, parse_overrides
-from penstock.cli.errors import ExitCode, UserError
 from penstock.cli.typed import local_command, new_app
+from penstock.operate.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
     from penstock.cli.output import Output

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.errors import usage_error
 from penstock.cli.typed import new_app
+from penstock.operate.errors import usage_error
 
 app = new_app("Print the completion script of a shell.", no_args_is_help=False)
 

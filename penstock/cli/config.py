@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import admin
-from penstock.cli.errors import not_found, usage_error
 from penstock.cli.typed import command, new_app
+from penstock.operate import admin
+from penstock.operate.configs import DEFAULT, check_names, config_row, describe
+from penstock.operate.errors import not_found, usage_error
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session
 
 app = new_app("Read and change settings of topics, brokers and groups.")
 
-SOURCES = {
-    1: "topic",
-    2: "broker",
-    3: "all brokers",
-    4: "file",
-    5: "default",
-    6: "logger",
-    8: "group",
-}
 Resource = Annotated[
     str,
     typer.Argument(
@@ -46,11 +38,6 @@ def parse_resource(session: Session, text: str) -> tuple[int, str]:
     raise usage_error(f"{text!r} is no resource", "write topic:NAME, broker:ID, broker or group:NAME")
 
 
-def _describe(session: Session, kind: int, name: str) -> list[Any]:
-    node = int(name) if kind == admin.BROKER_RESOURCE and name else None
-    return admin.describe_configs(session, kind, name, node)
-
-
 @command(app)
 def get(
     session: Session,
@@ -60,21 +47,14 @@ def get(
 ) -> None:
     """Show settings: those that differ from the default, all, or the named ones."""
     kind, name = parse_resource(session, resource)
-    configs = {c.name: c for c in _describe(session, kind, name)}
+    configs = {c.name: c for c in describe(session, kind, name)}
     for key in keys or []:
         if key not in configs:
             raise not_found("setting", key, configs)
     rows = [
-        {
-            "key": c.name,
-            "value": None if c.is_sensitive else c.value,
-            "source": SOURCES.get(c.config_source, str(c.config_source)),
-            "read_only": c.read_only,
-            "sensitive": c.is_sensitive,
-            "doc": c.documentation,
-        }
+        config_row(c)
         for c in sorted(configs.values(), key=lambda c: c.name)
-        if (c.name in keys if keys else all_ or c.config_source != 5)
+        if (c.name in keys if keys else all_ or c.config_source != DEFAULT)
     ]
     session.output.rows(rows, ["key", "value", "source"], empty="everything is at its default; --all shows it")
 
@@ -94,7 +74,7 @@ def set_(
             raise usage_error(f"{pair!r} is not KEY=VALUE", "for example retention.ms=3600000")
         operation = {"+": 2, "-": 3}.get(key[-1:], 0)
         changes.append((key[:-1] if operation else key, operation, value))
-    _check_names(session, kind, name, [key for key, _, _ in changes])
+    check_names(session, kind, name, [key for key, _, _ in changes])
     admin.alter_configs(session, kind, name, changes)
     session.output.result({"resource": resource, "changed": [c[0] for c in changes]}, f"{resource} changed")
 
@@ -105,19 +85,8 @@ def delete(
 ) -> None:
     """Take settings back to their defaults."""
     kind, name = parse_resource(session, resource)
-    _check_names(session, kind, name, keys)
+    check_names(session, kind, name, keys)
     admin.alter_configs(session, kind, name, [(key, 1, None) for key in keys])
     session.output.result(
         {"resource": resource, "deleted": keys}, f"{resource} is back at the default of {', '.join(keys)}"
     )
-
-
-def _check_names(session: Session, kind: int, name: str, keys: list[str]) -> None:
-    """A mistyped key is told with the nearest ones, before anything is changed."""
-    node = name
-    if kind == admin.BROKER_RESOURCE and not name:
-        node = str(min(admin.cluster(session).brokers))
-    known = {c.name for c in _describe(session, kind, node)}
-    for key in keys:
-        if known and key not in known:
-            raise not_found("setting", key, known)

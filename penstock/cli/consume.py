@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli import suggest
-from penstock.cli.errors import usage_error
-from penstock.cli.positions import parse_time
-from penstock.cli.record_format import compile_format, for_terminal, json_line
-from penstock.cli.record_reader import BATCH, Ends, Reader
 from penstock.cli.typed import command, new_app
+from penstock.operate.errors import usage_error
+from penstock.operate.positions import parse_time
+from penstock.operate.record_format import compile_format, for_terminal, json_line
+from penstock.operate.record_reader import BATCH, Ends, Reader
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session
@@ -105,7 +105,7 @@ def _lines_of(field: str) -> Render:
 def _filter(text: str | None) -> Callable[[Any], bool] | None:
     if text is None:
         return None
-    from penstock.cli.filters import compile_filter
+    from penstock.operate.filters import compile_filter
 
     return compile_filter(text)
 
@@ -115,7 +115,7 @@ def _decoder(kind: str | None, schema: str | None, registry: str | None) -> Call
         if schema is not None or registry is not None:
             raise usage_error("--schema and --registry need --decode", "--decode avro or --decode protobuf")
         return None
-    from penstock.cli.decoding import value_decoder
+    from penstock.operate.decoding import value_decoder
 
     return value_decoder(kind, schema, registry)
 

@@ -3,72 +3,30 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
 from penstock.cli import suggest
-from penstock.cli.errors import ExitCode, UserError, not_found, usage_error
 from penstock.cli.session import Session
 from penstock.cli.typed import command, new_app
+from penstock.operate.errors import ExitCode, UserError, usage_error
+from penstock.operate.letters import find_letters, letter_topics, letters
 
 app = new_app("Dead-letter topics: list, show, redrive.")
 
-PREFIX = "penstock.dlq."
-SUFFIX = ".dlq"
-MANY = 10_000_000
 Topic = Annotated[
     str, typer.Argument(help="A dead-letter topic, or the pipeline that it belongs to.", autocompletion=suggest.topics)
 ]
-
-
-def _topics(session: Session) -> list[str]:
-    from penstock.pipelines.control.store import PipelineStore
-
-    present = session.client.metadata(None).topics
-    named = {item.parsed().dead_letter_topic for item in PipelineStore(session.client).all().values()}
-    return sorted(name for name in present if name.endswith(SUFFIX) or name in named)
-
-
-def _find(session: Session, name: str) -> str:
-    present = session.client.metadata(None).topics
-    for candidate in (f"{name}{SUFFIX}", name):
-        if candidate in present:
-            return candidate
-    raise not_found("dead-letter topic", name, _topics(session))
-
-
-def _letters(session: Session, topic: str) -> Iterator[dict[str, Any]]:
-    from penstock.client.records import EARLIEST
-    from penstock.pipelines.connectors.topic_sample import records_of
-
-    for partition, record in records_of(session.client, topic, start=EARLIEST, limit=MANY):
-        own = {name.removeprefix(PREFIX): value for name, value in record.headers if name.startswith(PREFIX)}
-        told = {name: (value or b"").decode("utf-8", "replace") for name, value in own.items()}
-        yield {
-            "partition": partition,
-            "offset": record.offset,
-            "timestamp_ms": record.timestamp,
-            "reason": told.get("reason"),
-            "stack": told.get("stack"),
-            "pipeline": told.get("pipeline"),
-            "source": told.get("source"),
-            "source_topic": told.get("topic"),
-            "source_partition": int(told["partition"]) if "partition" in told else None,
-            "source_offset": int(told["offset"]) if "offset" in told else None,
-            "expectation": told.get("expectation"),
-            "record": record,
-        }
 
 
 @command(app, "list")
 def list_topics(session: Session) -> None:
     """The dead-letter topics, how many records they hold, and the most frequent reason."""
     rows = []
-    for topic in _topics(session):
+    for topic in letter_topics(session):
         reasons: dict[str, int] = {}
-        for letter in _letters(session, topic):
+        for letter in letters(session, topic):
             reason = letter["reason"] or "unknown"
             reasons[reason] = reasons.get(reason, 0) + 1
         most = max(reasons, key=lambda reason: reasons[reason]) if reasons else None
@@ -86,9 +44,9 @@ def show(
     stack: Annotated[bool, typer.Option("--stack", help="With the stack trace.")] = False,
 ) -> None:
     """The records: where they came from, what is wrong with them, and what they hold."""
-    name = _find(session, topic)
+    name = find_letters(session, topic)
     shown = 0
-    for letter in _letters(session, name):
+    for letter in letters(session, name):
         if shown >= limit:
             session.output.note(f"only the first {limit} are shown; -n shows more")
             break
@@ -142,7 +100,7 @@ def redrive(
     """
     from penstock.pipelines import redrive as work
 
-    name = _find(session, topic)
+    name = find_letters(session, topic)
     if reason is not None and not reason.strip():
         raise usage_error("--reason is empty")
     try:

@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-import socket
-import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from penstock.cli import admin
-from penstock.cli.errors import ExitCode
 from penstock.cli.typed import command, new_app
-from penstock.protocol import messages
+from penstock.operate.doctor import examine
+from penstock.operate.errors import ExitCode
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session
 
 app = new_app("Check a cluster and say what to do about what is wrong.", no_args_is_help=False)
 
-Finding = tuple[str, str, str]
-"""severity (ok, note, warning, problem), what was found, what to do."""
-
-SKEW = 1.5
-LAG_SECONDS = 300
-FREE_SHARE = 0.10
-
 
 @command(app)
 def doctor(session: Session) -> None:
     """Check addresses, replicas, skew, lag, disk, transactions and risky settings. Exit code 7: problems."""
-    rows: list[dict[str, Any]] = []
-    for name, check in CHECKS.items():
-        findings = list(check(session))
-        for severity, what, hint in findings or [("ok", "in order", "")]:
-            rows.append({"check": name, "severity": severity, "finding": what, "hint": hint or None})
+    rows = list(examine(session))
     if session.output.as_json:
         session.output.rows(rows, [])
     else:
@@ -45,167 +30,3 @@ def doctor(session: Session) -> None:
                 session.output.text(f"           → {row['hint']}")
     if any(row["severity"] == "problem" for row in rows):
         raise typer.Exit(ExitCode.UNHEALTHY)
-
-
-def connectivity(session: Session) -> Iterator[Finding]:
-    view = admin.cluster(session)
-    if view.controller_id not in view.brokers:
-        yield "problem", "there is no live controller", "look at the brokers' logs and at ZooKeeper"
-    for node, address in sorted(view.brokers.items()):
-        began = time.perf_counter()
-        try:
-            socket.create_connection((address.host, address.port), timeout=5).close()
-        except OSError as error:
-            where = f"{address.host}:{address.port}"
-            yield (
-                "problem",
-                f"broker {node} says to be at {where}, which cannot be reached: {error}",
-                "set advertised.listeners to an address that clients reach",
-            )
-            continue
-        took = (time.perf_counter() - began) * 1e3
-        if took > 200:
-            yield (
-                "warning",
-                f"connecting to broker {node} takes {took:.0f} ms",
-                "look at the network between here and there",
-            )
-
-
-def replicas(session: Session) -> Iterator[Finding]:
-    view = admin.cluster(session)
-    offline = [f"{t.name}-{i}" for t in view.topics.values() for i, p in t.partitions.items() if p.leader_id < 0]
-    short = [
-        f"{t.name}-{i}"
-        for t in view.topics.values()
-        for i, p in t.partitions.items()
-        if p.leader_id >= 0 and len(p.isr) < len(p.replicas)
-    ]
-    if offline:
-        yield (
-            "problem",
-            f"{len(offline)} partitions have no leader: {_some(offline)}",
-            "start the brokers that hold them; `penstock partition status` shows which",
-        )
-    if short:
-        yield (
-            "warning",
-            f"{len(short)} partitions miss replicas: {_some(short)}",
-            "a broker is down or cannot keep up; `penstock partition status`",
-        )
-    single = [
-        t.name
-        for t in view.topics.values()
-        if len(view.brokers) > 2 and any(len(p.replicas) < 2 for p in t.partitions.values())
-    ]
-    if single:
-        yield (
-            "note",
-            f"{len(single)} topics have one replica only: {_some(single)}",
-            "a broker's loss loses them; `penstock partition reassign --plan`",
-        )
-
-
-def skew(session: Session) -> Iterator[Finding]:
-    from penstock.cli.broker import broker_rows
-
-    rows = broker_rows(session)
-    if len(rows) < 2:
-        return
-    for what, hint in (("leads", "`penstock partition elect`"), ("replicas", "`penstock partition reassign`")):
-        counts = [row[what] for row in rows]
-        if max(counts) > SKEW * (sum(counts) / len(counts)) + 1:
-            busiest = max(rows, key=lambda row: row[what])
-            yield (
-                "warning",
-                f"broker {busiest['id']} {what} {max(counts)}, the average is {sum(counts) / len(counts):.0f}",
-                hint,
-            )
-
-
-def lag(session: Session) -> Iterator[Finding]:
-    from penstock.cli.group import all_groups, lag_rows
-
-    for name in sorted(all_groups(session)):
-        offsets = admin.committed_offsets(session, name)
-        late = [row for row in lag_rows(session, sorted(offsets), offsets) if (row["lag_seconds"] or 0) > LAG_SECONDS]
-        if late:
-            worst = max(late, key=lambda row: row["lag_seconds"])
-            yield (
-                "warning",
-                f"group {name} is {worst['lag_seconds']:.0f} s behind on {worst['topic']}-{worst['partition']}",
-                f"`penstock group describe {name}`",
-            )
-
-
-def disk(session: Session) -> Iterator[Finding]:
-    api = messages.api("describe_log_dirs")
-    for node, answer in admin.on_every_broker(session, "describe_log_dirs", api.Request(topics=[])).items():
-        for folder in answer.results:
-            if folder.error_code:
-                yield (
-                    "problem",
-                    f"broker {node}: {folder.log_dir} is off line",
-                    "look at the disk and at the broker's log",
-                )
-            elif folder.total_bytes > 0 and folder.usable_bytes < FREE_SHARE * folder.total_bytes:
-                free = folder.usable_bytes / folder.total_bytes
-                yield (
-                    "warning",
-                    f"broker {node}: {folder.log_dir} has {free:.0%} free",
-                    "lower retention, or add disks or brokers",
-                )
-
-
-def transactions(session: Session) -> Iterator[Finding]:
-    api = messages.api("list_transactions")
-    request = api.Request(state_filters=["Ongoing"], producer_id_filters=[], duration_filter=15 * 60 * 1000)
-    for answer in admin.on_every_broker(session, "list_transactions", request).values():
-        for state in answer.transaction_states:
-            hint = (
-                f"`penstock txn describe {state.transactional_id}`, then `penstock txn abort {state.transactional_id}`"
-            )
-            yield "warning", f"transaction {state.transactional_id} is open for more than 15 minutes", hint
-
-
-RISKY: tuple[tuple[str, Callable[[str], bool], str], ...] = (
-    ("unclean.leader.election.enable", lambda v: v == "true", "records can be lost when leaders die; set it to false"),
-    (
-        "auto.create.topics.enable",
-        lambda v: v == "true",
-        "a mistyped name makes a topic; set it to false in production",
-    ),
-    ("log.retention.ms", lambda v: v == "-1", "nothing is ever deleted; watch the disk"),
-)
-
-
-def settings(session: Session) -> Iterator[Finding]:
-    view = admin.cluster(session)
-    for node in sorted(view.brokers):
-        values = {c.name: c.value for c in admin.describe_configs(session, admin.BROKER_RESOURCE, str(node), node)}
-        for key, risky, why in RISKY:
-            if key in values and values[key] is not None and risky(values[key]):
-                yield "note", f"broker {node}: {key} is {values[key]}", why
-        if len(view.brokers) > 2 and values.get("min.insync.replicas") == "1":
-            yield (
-                "note",
-                f"broker {node}: min.insync.replicas is 1",
-                "with acks=all one copy is enough; 2 survives a broker's loss",
-            )
-        if values.get("default.replication.factor") == "1" and len(view.brokers) > 1:
-            yield "note", f"broker {node}: default.replication.factor is 1", "new topics have one copy; set it to 3"
-
-
-def _some(names: list[Any]) -> str:
-    return ", ".join(map(str, names[:3])) + (", …" if len(names) > 3 else "")
-
-
-CHECKS: dict[str, Callable[[Session], Iterator[Finding]]] = {
-    "connectivity": connectivity,
-    "replicas": replicas,
-    "skew": skew,
-    "lag": lag,
-    "disk": disk,
-    "transactions": transactions,
-    "settings": settings,
-}

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.errors import ExitCode, UserError, usage_error
 from penstock.cli.typed import local_command, new_app
+from penstock.operate.errors import ExitCode, UserError, usage_error
 
 if TYPE_CHECKING:
     from penstock.cli.output import Output

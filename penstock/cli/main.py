@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.commands import COMMANDS
-from penstock.cli.errors import ExitCode, UserError
+from penstock.operate.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
     import typer

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import admin, suggest
-from penstock.cli.errors import ExitCode, UserError
+from penstock.cli import suggest
 from penstock.cli.typed import command, new_app
+from penstock.operate import admin
+from penstock.operate.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session
@@ -81,7 +82,7 @@ def produce(
 @command(app)
 def consume(session: Session, topic: Topic, records: Records = 1_000_000) -> None:
     """Read records from the beginning as fast as it goes."""
-    from penstock.cli.record_reader import Ends, Reader
+    from penstock.operate.record_reader import Ends, Reader
 
     reader = Reader(session, [topic], None, False, None)
     reader.start(True, None, None)

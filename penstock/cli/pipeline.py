@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli import pipeline_views as views
-from penstock.cli.errors import ExitCode, UserError, not_found, usage_error
 from penstock.cli.output import Output
 from penstock.cli.session import Session
 from penstock.cli.typed import command, local_command, new_app
+from penstock.operate.errors import ExitCode, UserError, not_found, usage_error
+from penstock.operate.pipelines import list_row, log_line, status_rows
 
 if TYPE_CHECKING:
     from penstock.pipelines.control.store import Applied
@@ -192,7 +193,7 @@ def list_pipelines(session: Session) -> None:
     from penstock.pipelines.control.store import PipelineStore
 
     states = events.latest_states(session.client)
-    rows = [views.list_row(item, states.get(name)) for name, item in PipelineStore(session.client).all().items()]
+    rows = [list_row(item, states.get(name)) for name, item in PipelineStore(session.client).all().items()]
     session.output.rows(
         rows, ["name", "desired", "state", "generation", "error"], right=["generation"], empty="no pipeline is applied"
     )
@@ -211,7 +212,7 @@ def status(
         _known(applied, name)
         applied = {name: applied[name]}
     states = events.latest_states(session.client)
-    rows = [row for item in applied.values() for row in views.status_rows(item, states.get(item.name))]
+    rows = [row for item in applied.values() for row in status_rows(item, states.get(item.name))]
     session.output.rows(rows, views.STATUS_COLUMNS, right=views.STATUS_NUMBERS, empty="no pipeline is applied")
 
 
@@ -268,7 +269,7 @@ def logs(
         if session.output.as_json:
             session.output.record(event)
         else:
-            session.output.text(views.log_line(event))
+            session.output.text(log_line(event))
     if not found:
         session.output.note(f"nothing is known of {name}")
 

@@ -8,15 +8,15 @@ import time
 from collections.abc import Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from penstock.cli import suggest
-from penstock.cli.errors import ExitCode, UserError, usage_error
-from penstock.cli.record_format import bytes_of, unescape
-from penstock.cli.record_writer import Block, Headers, Record, Writer
 from penstock.cli.typed import command, new_app
+from penstock.operate.errors import ExitCode, UserError, usage_error
+from penstock.operate.record_format import unescape
+from penstock.operate.record_writer import Block, Headers, Record, Writer, record_from_object
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session
@@ -157,25 +157,6 @@ def _from_json(streams: Iterable[BufferedReader], headers: Headers | None, parti
             if not isinstance(row, dict):
                 raise usage_error(f"{where} is no JSON object", 'for example {"key": "a", "value": "b"}')
             yield record_from_object(row, where, headers, partition)
-
-
-def record_from_object(row: dict[str, Any], where: str, headers: Headers | None = None, partition: int = -1) -> Record:
-    key = bytes_of(row.get("key"), row.get("key_encoding"), f"{where}, key")
-    value = bytes_of(row.get("value"), row.get("value_encoding"), f"{where}, value")
-    timestamp = row.get("timestamp") or 0
-    if not isinstance(timestamp, int) or not 0 <= timestamp < 1 << 63:
-        raise usage_error(f"{where}, timestamp: {timestamp!r} is no time", "it is milliseconds since 1970, a number")
-    own = _own_headers(row.get("headers") or [], where)
-    return key, value, [*(headers or []), *own] or None, partition, timestamp
-
-
-def _own_headers(given: Any, where: str) -> Headers:
-    pairs = list(given.items()) if isinstance(given, dict) else given
-    if not isinstance(pairs, list) or not all(
-        isinstance(pair, list | tuple) and 2 <= len(pair) <= 3 and isinstance(pair[0], str) for pair in pairs
-    ):
-        raise usage_error(f"{where}, headers: neither an object nor pairs", 'for example [["source", "web"]]')
-    return [(p[0], bytes_of(p[1], p[2] if len(p) > 2 else None, f"{where}, header {p[0]}")) for p in pairs]
 
 
 def _from_files(files: list[Path] | None, key: str | None, headers: Headers | None, partition: int) -> Iterator[Record]:

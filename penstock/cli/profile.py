@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import profiles, suggest
-from penstock.cli.errors import not_found, usage_error
+from penstock.cli import suggest
 from penstock.cli.typed import local_command, new_app
+from penstock.operate import profiles
+from penstock.operate.errors import not_found, usage_error
 
 if TYPE_CHECKING:
     from penstock.cli.output import Output

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.cli.errors import ExitCode
 from penstock.cli.examples import ELSEWHERE, EXAMPLES, SERVERS
 from penstock.cli.main import build
+from penstock.operate.errors import ExitCode
 
 MEANINGS = {
     ExitCode.OK: "done",

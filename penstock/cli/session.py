@@ -1,28 +1,15 @@
-"""What every command that talks to a cluster shares: where it is, how to get in, and how to say that it is not there.
-
-Properties come, later ones winning, from the profile (`penstock profile`), the environment (`PENSTOCK_BOOTSTRAP`,
-`PENSTOCK_PROFILE`, `PENSTOCK_PROPERTIES`), and `-X name=value`. Names are those of librdkafka.
-"""
+"""What every command that talks to a cluster is handed: the cluster, and its standard output."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
-
-from penstock.cli import profiles
-from penstock.cli.errors import ExitCode, UserError, usage_error
 from penstock.cli.output import Output
-
-if TYPE_CHECKING:
-    from penstock.client.sync import SyncClient
-
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+from penstock.operate import session
 
 
-class Session:
+class Session(session.Session):
     """One command's view of one cluster."""
+
+    client_id = "penstock-cli"
 
     def __init__(
         self,
@@ -32,58 +19,8 @@ class Session:
         as_json: bool = False,
         patience_seconds: float = 10.0,
     ) -> None:
-        self._patience_seconds = patience_seconds
+        super().__init__(bootstrap, profile, properties, patience_seconds)
         self.output = Output(as_json)
-        self.properties = self._collect(bootstrap, profile, properties or [])
 
-    @staticmethod
-    def _collect(bootstrap: str | None, profile: str | None, given: list[str]) -> dict[str, str]:
-        collected: dict[str, str] = {"bootstrap.servers": DEFAULT_BOOTSTRAP}
-        collected |= profiles.load(profile or os.environ.get("PENSTOCK_PROFILE"))
-        for pair in os.environ.get("PENSTOCK_PROPERTIES", "").split(";"):
-            if pair.strip():
-                collected |= _property(pair.strip())
-        if "PENSTOCK_BOOTSTRAP" in os.environ:
-            collected["bootstrap.servers"] = os.environ["PENSTOCK_BOOTSTRAP"]
-        for pair in given:
-            collected |= _property(pair)
-        if bootstrap:
-            collected["bootstrap.servers"] = bootstrap
-        return collected
-
-    @property
-    def bootstrap(self) -> str:
-        return self.properties["bootstrap.servers"]
-
-    @cached_property
-    def client(self) -> SyncClient:
-        """Our protocol client, for admin calls."""
-        from penstock.client.retry import RetryPolicy
-        from penstock.client.sync import SyncClient
-
-        # A person waits: tell after a few seconds that nobody answers, not after a minute.
-        try:
-            return SyncClient.from_properties(
-                self.properties, retry=RetryPolicy(total_timeout_s=self._patience_seconds)
-            )
-        except ValueError as error:
-            raise usage_error(str(error), "it comes from -X, the environment or the profile") from error
-
-    def close(self) -> None:
-        if "client" in self.__dict__:
-            self.client.close()
-
-    def librdkafka(self, **more: Any) -> dict[str, Any]:
-        """Configuration for a producer or consumer of confluent-kafka."""
-        return {"client.id": "penstock-cli", "log_level": 2, **self.properties, **more}
-
-    def unreachable(self, detail: str) -> UserError:
-        hint = "is a broker running there? `penstock up` starts one here; -b HOST:PORT names another"
-        return UserError(f"no broker answers at {self.bootstrap}: {detail}", hint, ExitCode.UNREACHABLE)
-
-
-def _property(pair: str) -> Mapping[str, str]:
-    name, equals, value = pair.partition("=")
-    if not equals or not name.strip():
-        raise usage_error(f"-X {pair!r} is not name=value", "for example -X security.protocol=SASL_SSL")
-    return {name.strip(): value.strip()}
+    def note(self, line: str) -> None:
+        self.output.note(line)

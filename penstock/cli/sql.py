@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.errors import ExitCode, UserError, usage_error
 from penstock.cli.session import Session
 from penstock.cli.typed import command, new_app
+from penstock.operate.errors import ExitCode, UserError, usage_error
 
 app = new_app("Query topics with Spark SQL.", no_args_is_help=True)
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.broker import Config, Set, parse_overrides
-from penstock.cli.errors import ExitCode, UserError, usage_error
 from penstock.cli.typed import local_command, new_app
+from penstock.operate.errors import ExitCode, UserError, usage_error
 
 if TYPE_CHECKING:
     from penstock.cli.output import Output

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli import profiles as saved_profiles
-from penstock.cli.errors import UserError
+from penstock.operate import profiles as saved_profiles
+from penstock.operate.errors import UserError
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session
@@ -31,7 +31,7 @@ def topics(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def groups(ctx: typer.Context, incomplete: str) -> list[str]:
     def known(session: Session) -> Iterable[str]:
-        from penstock.cli.group import all_groups
+        from penstock.operate.groups import all_groups
 
         return all_groups(session)
 

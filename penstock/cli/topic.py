@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import admin, suggest
-from penstock.cli.errors import ExitCode, UserError, usage_error
+from penstock.cli import suggest
 from penstock.cli.transfer import register as register_transfers
 from penstock.cli.typed import command, new_app
-from penstock.protocol import messages
+from penstock.operate import admin
+from penstock.operate.errors import ExitCode, UserError, usage_error
+from penstock.operate.topics import (
+    create_topics,
+    delete_records,
+    delete_topics,
+    grow_topic,
+    offsets_before,
+    partition_rows,
+    topic_rows,
+)
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session
@@ -50,18 +59,7 @@ def confirm(question: str, yes: bool) -> None:
 @command(app, "list")
 def list_topics(session: Session, all_: All = False) -> None:
     """List topics with partitions, replicas, and how many of those are missing."""
-    rows = [
-        {
-            "name": t.name,
-            "partitions": len(t.partitions),
-            "replicas": max((len(p.replicas) for p in t.partitions.values()), default=0),
-            "under_replicated": sum(len(p.isr) < len(p.replicas) for p in t.partitions.values()),
-            "internal": t.is_internal,
-            "topic_id": str(t.topic_id),
-        }
-        for t in sorted(admin.cluster(session).topics.values(), key=lambda t: t.name)
-        if all_ or not admin.is_hidden(t.name, t.is_internal)
-    ]
+    rows = topic_rows(session, hidden=all_)
     columns = ["name", "partitions", "replicas", "under_replicated"]
     session.output.rows(rows, columns, right=columns[1:], empty="no topics yet; `penstock topic create NAME` makes one")
 
@@ -70,25 +68,7 @@ def list_topics(session: Session, all_: All = False) -> None:
 def describe(session: Session, name: Name) -> None:
     """Show a topic's partitions (leader, replicas, in-sync set, offsets) and its own settings."""
     topic = admin.topic(session, name)
-    keys = [(name, index) for index, p in topic.partitions.items() if p.leader_id >= 0]
-    starts = admin.list_offsets(session, dict.fromkeys(keys, admin.EARLIEST))
-    ends = admin.list_offsets(session, dict.fromkeys(keys, admin.LATEST))
-    rows = []
-    for index, p in topic.partitions.items():
-        start, end = starts.get((name, index), (None, 0))[0], ends.get((name, index), (None, 0))[0]
-        rows.append(
-            {
-                "partition": index,
-                "leader": p.leader_id if p.leader_id >= 0 else None,
-                "leader_epoch": p.leader_epoch,
-                "replicas": list(p.replicas),
-                "isr": list(p.isr),
-                "offline": list(p.offline_replicas),
-                "start": start,
-                "end": end,
-                "records": end - start if start is not None and end is not None else None,
-            }
-        )
+    rows = partition_rows(session, topic)
     configs = admin.describe_configs(session, admin.TOPIC_RESOURCE, name)
     own = {c.name: c.value for c in configs if c.config_source == 1}
     if session.output.as_json:
@@ -111,23 +91,14 @@ def create(
     validate_only: Annotated[bool, typer.Option("--validate-only", help="Check, but create nothing.")] = False,
 ) -> None:
     """Create topics."""
-    api = messages.api("create_topics")
-    settings = [api.request_struct("CreatableTopicConfig")(name=k, value=v) for k, v in parse_configs(config).items()]
-    wanted = [
-        api.request_struct("CreatableTopic")(
-            name=name, num_partitions=partitions, replication_factor=replicas, configs=settings
-        )
-        for name in names
-    ]
-    request = api.Request(topics=wanted, timeout_ms=30_000, validate_only=validate_only)
-    answer = session.client.call_controller("create_topics", request)
+    answers = create_topics(session, names, partitions, replicas, parse_configs(config), validate_only)
     done = "would be created" if validate_only else "created"
 
     def report(row: Any) -> tuple[dict[str, Any], str]:
         shown = {"name": row.name, "partitions": row.num_partitions, "replicas": row.replication_factor}
         return shown, f"{row.name} {done} with {row.num_partitions} partitions, {row.replication_factor} replicas"
 
-    _each(session, answer.topics, report, tolerate=36 if if_not_exists else 0)
+    _each(session, answers, report, tolerate=36 if if_not_exists else 0)
 
 
 @command(app)
@@ -138,11 +109,9 @@ def delete(session: Session, names: Names, yes: Yes = False) -> None:
         if name not in known:
             admin.topic(session, name)
     confirm(f"Delete {', '.join(names)} with all data?", yes)
-    api = messages.api("delete_topics").load_all_versions()
-    states = [api.request_struct("DeleteTopicState")(name=name) for name in names]
-    request = api.Request(topics=states, topic_names=names, timeout_ms=30_000)
-    answer = session.client.call_controller("delete_topics", request)
-    _each(session, answer.responses, lambda row: ({"name": row.name, "deleted": True}, f"{row.name} deleted"))
+    _each(
+        session, delete_topics(session, names), lambda row: ({"name": row.name, "deleted": True}, f"{row.name} deleted")
+    )
 
 
 @command(app)
@@ -176,12 +145,8 @@ def add_partitions(
         raise usage_error(
             f"{name} has {current} partitions already", f"name a number above {current}; they cannot be removed"
         )
-    api = messages.api("create_partitions")
-    wanted = api.CreatePartitionsTopic(name=name, count=total, assignments=None)
-    answer = session.client.call_controller("create_partitions", api.Request(topics=[wanted], timeout_ms=30_000))
-    _each(
-        session, answer.results, lambda row: ({"name": name, "partitions": total}, f"{name} has {total} partitions now")
-    )
+    grow_topic(session, name, total)
+    session.output.result({"name": name, "partitions": total}, f"{name} has {total} partitions now")
 
 
 @command(app)
@@ -198,33 +163,20 @@ def trim(
     yes: Yes = False,
 ) -> None:
     """Delete the oldest records of a topic, up to an offset or a time."""
-    from penstock.cli.positions import parse_partition_offsets, parse_time
+    from penstock.operate.positions import parse_partition_offsets, parse_time
 
     topic = admin.topic(session, name)
-    keys = [(name, index) for index in topic.partitions]
     if sum([before is not None, bool(offset), all_]) != 1:
         raise usage_error("say what to drop", "one of --before WHEN, --offset PARTITION:OFFSET or --all")
     targets: dict[int, int] = {}
     if before is not None:
-        moment = parse_time(before)
-        ends = admin.list_offsets(session, dict.fromkeys(keys, admin.LATEST))
-        for key, (found, _) in admin.list_offsets(session, dict.fromkeys(keys, moment)).items():
-            targets[key[1]] = found if found >= 0 else ends[key][0]
+        targets = offsets_before(session, topic, parse_time(before))
     elif offset:
         targets = parse_partition_offsets(offset, set(topic.partitions))
     else:
         targets = dict.fromkeys(topic.partitions, -1)
     confirm(f"Drop records of {name} below {_shown(targets)}?", yes)
-    api = messages.api("delete_records")
-    rows = []
-    for partition, target in sorted(targets.items()):
-        row = api.request_struct("DeleteRecordsPartition")(partition_index=partition, offset=target)
-        wanted = api.request_struct("DeleteRecordsTopic")(name=name, partitions=[row])
-        request = api.Request(topics=[wanted], timeout_ms=30_000)
-        answer = session.client.call_leader(name, partition, "delete_records", request).topics[0].partitions[0]
-        if answer.error_code:
-            raise admin.refuse(answer.error_code, f"{name}-{partition}")
-        rows.append({"topic": name, "partition": partition, "start": answer.low_watermark})
+    rows = delete_records(session, name, targets)
     session.output.rows(rows, ["topic", "partition", "start"], right=["partition", "start"])
 
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import admin, suggest
-from penstock.cli.errors import ExitCode, UserError, usage_error
-from penstock.cli.produce import record_from_object
-from penstock.cli.record_format import as_object
-from penstock.cli.record_reader import Ends, Reader
-from penstock.cli.record_writer import Record, Writer
+from penstock.cli import suggest
 from penstock.cli.typed import command
+from penstock.operate import admin
+from penstock.operate.errors import ExitCode, UserError, usage_error
+from penstock.operate.record_format import as_object
+from penstock.operate.record_reader import Ends, Reader
+from penstock.operate.record_writer import Record, Writer, record_from_object
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session

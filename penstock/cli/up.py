@@ -12,9 +12,9 @@ from typing import Annotated
 import typer
 
 from penstock.cli.broker import Set, parse_overrides
-from penstock.cli.errors import ExitCode, UserError
 from penstock.cli.supervisor import Part, Supervisor
 from penstock.cli.typed import new_app
+from penstock.operate.errors import ExitCode, UserError
 
 app = new_app("Start a broker on this machine, with everything that belongs to it.", no_args_is_help=False)
 

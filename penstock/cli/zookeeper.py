@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.errors import UserError, usage_error
 from penstock.cli.typed import new_app
+from penstock.operate.errors import UserError, usage_error
 
 app = new_app("Run a real ZooKeeper for clusters on this machine.", no_args_is_help=False)
 

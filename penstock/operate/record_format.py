@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from penstock.cli.errors import usage_error
+from penstock.operate.errors import usage_error
 
 Part = Callable[[Any], bytes]
 

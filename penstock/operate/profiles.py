@@ -7,7 +7,7 @@ import os
 import tomllib
 from pathlib import Path
 
-from penstock.cli.errors import ExitCode, UserError, not_found
+from penstock.operate.errors import ExitCode, UserError, not_found
 
 
 def path() -> Path:

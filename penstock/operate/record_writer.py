@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.errors import ExitCode, UserError, usage_error
+from penstock.operate.errors import ExitCode, UserError, usage_error
+from penstock.operate.record_format import bytes_of
 
 if TYPE_CHECKING:
-    from penstock.cli.session import Session
+    from penstock.operate.session import Session
 
 Headers = list[tuple[str, bytes | None]]
 Record = tuple[bytes | None, bytes | None, Headers | None, int, int]
@@ -134,7 +135,7 @@ class Writer:
             self._abort()
         elif self._failure is None and self._count:
             left = self._producer.flush(10)
-            self._session.output.note(f"penstock: {self._count - left} records were written before this:")
+            self._session.note(f"penstock: {self._count - left} records were written before this:")
 
     def _abort(self) -> None:
         from confluent_kafka import KafkaException
@@ -143,7 +144,7 @@ class Writer:
         try:
             self._producer.abort_transaction(10)
         except KafkaException as error:
-            self._session.output.note(f"penstock: the transaction could not be aborted, it will time out: {error}")
+            self._session.note(f"penstock: the transaction could not be aborted, it will time out: {error}")
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None:
@@ -161,3 +162,23 @@ class Writer:
             return self._session.unreachable(error.str())
         hint = HINTS.get(error.name(), f"the client says {error.name()}")
         return UserError(f"{prefix}{error.str()}", hint, ExitCode.REFUSED)
+
+
+def record_from_object(row: dict[str, Any], where: str, headers: Headers | None = None, partition: int = -1) -> Record:
+    """A record from an object as `consume --json` prints it."""
+    key = bytes_of(row.get("key"), row.get("key_encoding"), f"{where}, key")
+    value = bytes_of(row.get("value"), row.get("value_encoding"), f"{where}, value")
+    timestamp = row.get("timestamp") or 0
+    if not isinstance(timestamp, int) or not 0 <= timestamp < 1 << 63:
+        raise usage_error(f"{where}, timestamp: {timestamp!r} is no time", "it is milliseconds since 1970, a number")
+    own = _own_headers(row.get("headers") or [], where)
+    return key, value, [*(headers or []), *own] or None, partition, timestamp
+
+
+def _own_headers(given: Any, where: str) -> Headers:
+    pairs = list(given.items()) if isinstance(given, dict) else given
+    if not isinstance(pairs, list) or not all(
+        isinstance(pair, list | tuple) and 2 <= len(pair) <= 3 and isinstance(pair[0], str) for pair in pairs
+    ):
+        raise usage_error(f"{where}, headers: neither an object nor pairs", 'for example [["source", "web"]]')
+    return [(p[0], bytes_of(p[1], p[2] if len(p) > 2 else None, f"{where}, header {p[0]}")) for p in pairs]

@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.errors import ExitCode, UserError, not_found
+from penstock.operate.errors import ExitCode, UserError, not_found
 from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode, error_name
 
 if TYPE_CHECKING:
-    from penstock.cli.session import Session
     from penstock.client.metadata import ClusterView, TopicView
+    from penstock.operate.session import Session
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE = 2, 4, 32

@@ -7,12 +7,12 @@ from collections.abc import Container
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cli import admin
-from penstock.cli.errors import ExitCode, UserError, usage_error
-from penstock.cli.positions import parse_time
+from penstock.operate import admin
+from penstock.operate.errors import ExitCode, UserError, usage_error
+from penstock.operate.positions import parse_time
 
 if TYPE_CHECKING:
-    from penstock.cli.session import Session
+    from penstock.operate.session import Session
 
 Key = tuple[str, int]
 Plan = dict[Key, tuple[int | None, int]]

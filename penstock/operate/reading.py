@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from penstock.cli import admin
+from penstock.operate import admin
 from penstock.protocol.batch import batch_bytes, iterate_batches, read_records
 
 if TYPE_CHECKING:
-    from penstock.cli.session import Session
+    from penstock.operate.session import Session
 
 
 def records(session: Session, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.cli.interrupts import Interrupts
+from penstock.operate.interrupts import Interrupts
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import datetime
 import re
 import time
 
-from penstock.cli.errors import UserError, usage_error
+from penstock.operate.errors import UserError, usage_error
 
 _RELATIVE = re.compile(r"^-?(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)(?:\s+ago)?$")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.cli.errors import ExitCode, UserError, usage_error
+from penstock.operate.errors import ExitCode, UserError, usage_error
 
 
 def value_decoder(kind: str, schema: str | None, registry: str | None) -> Callable[[bytes], Any]:

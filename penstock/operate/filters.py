@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from penstock.cli.errors import UserError, usage_error
+from penstock.operate.errors import UserError, usage_error
 
 NAMES = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 METHODS = ("startswith", "endswith", "lower", "upper", "strip", "get")

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import admin
-from penstock.cli.errors import UserError, usage_error
-from penstock.cli.interrupts import Interrupts
-from penstock.cli.positions import parse_partition_offsets
+from penstock.operate import admin
+from penstock.operate.errors import UserError, usage_error
+from penstock.operate.interrupts import Interrupts
+from penstock.operate.positions import parse_partition_offsets
 
 if TYPE_CHECKING:
-    from penstock.cli.session import Session
+    from penstock.operate.session import Session
 
 BATCH = 10_000
 PATIENCE_SECONDS = 8.0  # how long all brokers may be away before we give up
@@ -235,4 +235,4 @@ class Reader:
         try:
             self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
-            self._session.output.note(f"penstock: offsets were not committed: {error.args[0].str()}")
+            self._session.note(f"penstock: offsets were not committed: {error.args[0].str()}")

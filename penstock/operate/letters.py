@@ -1,0 +1,54 @@
+"""Dead letters: which topics hold them, and each with where it came from and why it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from penstock.client.records import EARLIEST
+from penstock.operate.errors import not_found
+
+if TYPE_CHECKING:
+    from penstock.operate.session import Session
+
+PREFIX = "penstock.dlq."
+SUFFIX = ".dlq"
+MANY = 10_000_000
+
+
+def letter_topics(session: Session) -> list[str]:
+    from penstock.pipelines.control.store import PipelineStore
+
+    present = session.client.metadata(None).topics
+    named = {item.parsed().dead_letter_topic for item in PipelineStore(session.client).all().values()}
+    return sorted(name for name in present if name.endswith(SUFFIX) or name in named)
+
+
+def find_letters(session: Session, name: str) -> str:
+    present = session.client.metadata(None).topics
+    for candidate in (f"{name}{SUFFIX}", name):
+        if candidate in present:
+            return candidate
+    raise not_found("dead-letter topic", name, letter_topics(session))
+
+
+def letters(session: Session, topic: str) -> Iterator[dict[str, Any]]:
+    from penstock.pipelines.connectors.topic_sample import records_of
+
+    for partition, record in records_of(session.client, topic, start=EARLIEST, limit=MANY):
+        own = {name.removeprefix(PREFIX): value for name, value in record.headers if name.startswith(PREFIX)}
+        told = {name: (value or b"").decode("utf-8", "replace") for name, value in own.items()}
+        yield {
+            "partition": partition,
+            "offset": record.offset,
+            "timestamp_ms": record.timestamp,
+            "reason": told.get("reason"),
+            "stack": told.get("stack"),
+            "pipeline": told.get("pipeline"),
+            "source": told.get("source"),
+            "source_topic": told.get("topic"),
+            "source_partition": int(told["partition"]) if "partition" in told else None,
+            "source_offset": int(told["offset"]) if "offset" in told else None,
+            "expectation": told.get("expectation"),
+            "record": record,
+        }

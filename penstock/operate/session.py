@@ -1,0 +1,95 @@
+"""One cluster as its user reaches it: where it is, how to get in, and how to say that it is not there.
+
+Properties come, later ones winning, from the profile (`penstock profile`), the environment (`PENSTOCK_BOOTSTRAP`,
+`PENSTOCK_PROFILE`, `PENSTOCK_PROPERTIES`), and `-X name=value`. Names are those of librdkafka.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from penstock.operate import profiles
+from penstock.operate.errors import ExitCode, UserError, usage_error
+
+if TYPE_CHECKING:
+    from penstock.client.sync import SyncClient
+
+log = logging.getLogger(__name__)
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+
+class Session:
+    """One cluster: its properties and a client. May be shared between threads."""
+
+    client_id = "penstock"
+
+    def __init__(
+        self,
+        bootstrap: str | None,
+        profile: str | None,
+        properties: list[str] | None,
+        patience_seconds: float = 10.0,
+    ) -> None:
+        self._patience_seconds = patience_seconds
+        self.properties = self._collect(bootstrap, profile, properties or [])
+
+    @staticmethod
+    def _collect(bootstrap: str | None, profile: str | None, given: list[str]) -> dict[str, str]:
+        collected: dict[str, str] = {"bootstrap.servers": DEFAULT_BOOTSTRAP}
+        collected |= profiles.load(profile or os.environ.get("PENSTOCK_PROFILE"))
+        for pair in os.environ.get("PENSTOCK_PROPERTIES", "").split(";"):
+            if pair.strip():
+                collected |= _property(pair.strip())
+        if "PENSTOCK_BOOTSTRAP" in os.environ:
+            collected["bootstrap.servers"] = os.environ["PENSTOCK_BOOTSTRAP"]
+        for pair in given:
+            collected |= _property(pair)
+        if bootstrap:
+            collected["bootstrap.servers"] = bootstrap
+        return collected
+
+    @property
+    def bootstrap(self) -> str:
+        return self.properties["bootstrap.servers"]
+
+    @cached_property
+    def client(self) -> SyncClient:
+        """Our protocol client, for admin calls."""
+        from penstock.client.retry import RetryPolicy
+        from penstock.client.sync import SyncClient
+
+        # A person waits: tell after a few seconds that nobody answers, not after a minute.
+        try:
+            return SyncClient.from_properties(
+                self.properties, retry=RetryPolicy(total_timeout_s=self._patience_seconds)
+            )
+        except ValueError as error:
+            raise usage_error(str(error), "it comes from -X, the environment or the profile") from error
+
+    def close(self) -> None:
+        if "client" in self.__dict__:
+            self.client.close()
+
+    def librdkafka(self, **more: Any) -> dict[str, Any]:
+        """Configuration for a producer or consumer of confluent-kafka."""
+        return {"client.id": self.client_id, "log_level": 2, **self.properties, **more}
+
+    def note(self, line: str) -> None:
+        """Something to know beside the result."""
+        log.warning(line)
+
+    def unreachable(self, detail: str) -> UserError:
+        hint = "is a broker running there? `penstock up` starts one here; -b HOST:PORT names another"
+        return UserError(f"no broker answers at {self.bootstrap}: {detail}", hint, ExitCode.UNREACHABLE)
+
+
+def _property(pair: str) -> Mapping[str, str]:
+    name, equals, value = pair.partition("=")
+    if not equals or not name.strip():
+        raise usage_error(f"-X {pair!r} is not name=value", "for example -X security.protocol=SASL_SSL")
+    return {name.strip(): value.strip()}

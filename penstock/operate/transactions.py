@@ -1,0 +1,149 @@
+"""Transactions: which are open, what they hold back, which hang, and ending them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from penstock.operate import admin
+from penstock.operate.errors import ExitCode, UserError, not_found
+from penstock.protocol import messages
+
+if TYPE_CHECKING:
+    from penstock.operate.session import Session
+
+NO_TIMEOUT_MS = 2**31 - 1  # a two-phase transaction: it waits for its decision for ever
+Confirm = Callable[[str], None]
+"""Asked before something is done; raises when the answer is no."""
+
+
+def listed(session: Session) -> list[Any]:
+    api = messages.api("list_transactions")
+    request = api.Request(state_filters=[], producer_id_filters=[], duration_filter=-1, transactional_id_pattern=None)
+    found = []
+    for node, answer in admin.on_every_broker(session, "list_transactions", request).items():
+        if answer.error_code:
+            raise admin.refuse(answer.error_code, f"transactions of broker {node}")
+        found += answer.transaction_states
+    return sorted(found, key=lambda t: t.transactional_id)
+
+
+def described(session: Session, transactional_id: str) -> Any:
+    api = messages.api("describe_transactions")
+    request = api.Request(transactional_ids=[transactional_id])
+    answer = session.client.call_coordinator("transaction", transactional_id, "describe_transactions", request)
+    state = answer.transaction_states[0]
+    if state.error_code == 105:
+        raise not_found("transaction", transactional_id, (t.transactional_id for t in listed(session)))
+    if state.error_code:
+        raise admin.refuse(state.error_code, transactional_id)
+    return state
+
+
+def transaction_row(state: Any) -> dict[str, Any]:
+    started = state.transaction_start_time_ms
+    return {
+        "id": state.transactional_id,
+        "state": state.transaction_state,
+        "producer_id": state.producer_id,
+        "epoch": state.producer_epoch,
+        "age_seconds": round(time.time() - started / 1000, 1) if started >= 0 else None,
+        "timeout_ms": None if state.transaction_timeout_ms == NO_TIMEOUT_MS else state.transaction_timeout_ms,
+        "two_phase": state.transaction_timeout_ms == NO_TIMEOUT_MS,
+        "partitions": [f"{t.topic}-{p}" for t in state.topics for p in t.partitions],
+    }
+
+
+def held_back(session: Session, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Per partition of a transaction: how many records read-committed consumers do not get because of it."""
+    held = []
+    for name in row["partitions"]:
+        topic, _, index = name.rpartition("-")
+        key = (topic, int(index))
+        stable = admin.list_offsets(session, {key: admin.LATEST}, committed=True).get(key, (None, 0))[0]
+        end = admin.list_offsets(session, {key: admin.LATEST}).get(key, (None, 0))[0]
+        held.append({"partition": name, "last_stable_offset": stable, "end": end,
+                     "held_back": end - stable if stable is not None and end is not None else None})  # fmt: skip
+    return held
+
+
+def abort_by_id(session: Session, transactional_id: str, confirm: Confirm) -> None:
+    """End an open transaction as its producer would; `confirm` is asked once it is known that there is one."""
+    state = described(session, transactional_id)
+    if state.transaction_state != "Ongoing":
+        raise UserError(f"{transactional_id} is {state.transaction_state}: nothing to abort", code=ExitCode.REFUSED)
+    confirm(f"Abort the transaction of {transactional_id}?")
+    api = messages.api("end_txn")
+    request = api.Request(
+        transactional_id=transactional_id,
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        committed=False,
+    )
+    answer = session.client.call_coordinator("transaction", transactional_id, "end_txn", request, highest_version=4)
+    if answer.error_code:
+        raise admin.refuse(answer.error_code, transactional_id)
+
+
+def producers(session: Session, topic: str, partition: int) -> list[Any]:
+    api = messages.api("describe_producers")
+    request = api.Request(topics=[api.TopicRequest(name=topic, partition_indexes=[partition])])
+    answer = session.client.call_leader(topic, partition, "describe_producers", request)
+    found = answer.topics[0].partitions[0]
+    if found.error_code:
+        raise admin.refuse(found.error_code, f"{topic}-{partition}", found.error_message)
+    return list(found.active_producers)
+
+
+def abort_on_partition(session: Session, topic: str, partition: int, producer_id: int, confirm: Confirm) -> None:
+    """End what no coordinator knows of: a marker on the partition itself."""
+    admin.topic(session, topic)
+    found = {p.producer_id: p for p in producers(session, topic, partition)}
+    if producer_id not in found:
+        raise not_found("producer", str(producer_id), map(str, found))
+    producer = found[producer_id]
+    if producer.current_txn_start_offset < 0:
+        raise UserError(f"producer {producer_id} has no open transaction on {topic}-{partition}", code=ExitCode.REFUSED)
+    confirm(f"Abort what producer {producer_id} has open on {topic}-{partition}?")
+    api = messages.api("write_txn_markers")
+    marker = api.WritableTxnMarker(
+        producer_id=producer_id,
+        producer_epoch=producer.producer_epoch,
+        transaction_result=False,
+        topics=[api.WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
+        coordinator_epoch=producer.coordinator_epoch,
+    )
+    answer = session.client.call_leader(
+        topic, partition, "write_txn_markers", api.Request(markers=[marker]), highest_version=1
+    )
+    code = answer.markers[0].topics[0].partitions[0].error_code
+    if code:
+        raise admin.refuse(code, f"{topic}-{partition}")
+
+
+def hanging(session: Session, seconds: float, topics: list[str] | None = None) -> list[dict[str, Any]]:
+    """Transactions that are open on a partition for so long and that no coordinator will end."""
+    coordinated = {}
+    for one in listed(session):
+        if one.transaction_state in ("Ongoing", "PrepareCommit", "PrepareAbort"):
+            coordinated[one.producer_id] = one.transactional_id
+    rows = []
+    for view in admin.cluster(session).topics.values():
+        if topics is not None and view.name not in topics:
+            continue
+        for index in view.partitions:
+            for p in producers(session, view.name, index):
+                age = time.time() - p.last_timestamp / 1000
+                if p.current_txn_start_offset >= 0 and age >= seconds and p.producer_id not in coordinated:
+                    rows.append(
+                        {
+                            "topic": view.name,
+                            "partition": index,
+                            "producer_id": p.producer_id,
+                            "epoch": p.producer_epoch,
+                            "start_offset": p.current_txn_start_offset,
+                            "age_seconds": round(age, 1),
+                        }
+                    )
+    return rows
