@@ -55,11 +55,14 @@ class InterBroker:
             except NotController as error:
                 raise ConnectionError("this broker is no longer the controller") from error
         try:
-            connection = await self.connect(broker.image.controller_id)
-            # Not advertised (ApiVersions lists what clients may use): brokers know that they speak it.
-            return await connection.request("alter_partition", request, version=3)
+            return await broker.image_holder.while_controller_stays(self._ask_controller(request))
         except ClientError as error:
             raise ConnectionError(str(error)) from error
+
+    async def _ask_controller(self, request: Any) -> Any:
+        connection = await self.connect(self._broker.image.controller_id)
+        # Not advertised (ApiVersions lists what clients may use): brokers know that they speak it.
+        return await connection.request("alter_partition", request, version=3)
 
     def security(self) -> Any:
         """How to speak on the inter-broker listener; None: plain text."""

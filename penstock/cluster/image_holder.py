@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from penstock.cluster.image import ImageDelta, MetadataImage, delta_between, in_parts
 from penstock.cluster.image_codec import ImagePush, ImagePushAnswer
@@ -19,7 +20,12 @@ logger = logging.getLogger(__name__)
 
 PARTITIONS_PER_PART = 16
 
+T = TypeVar("T")
 Publisher = Callable[[ImageDelta, MetadataImage], Awaitable[None] | None]
+
+
+class ControllerOvertaken(ConnectionError):
+    """A newer controller is known than the one that was asked: its answer is not worth waiting for."""
 
 
 class ImageHolder:
@@ -104,3 +110,21 @@ class ImageHolder:
             except TimeoutError:
                 return condition(self.image)
         return True
+
+    async def while_controller_stays(self, call: Awaitable[T]) -> T:
+        """The outcome of a call to the controller of the present image. A frozen one would keep its caller waiting long
+        after its successor could have answered: ControllerOvertaken as soon as that one has told us of itself."""
+        asked = asyncio.ensure_future(call)
+        epoch = self.image.controller_epoch
+        try:
+            while not asked.done():
+                if self._changed is None or self._changed.done():
+                    self._changed = asyncio.get_running_loop().create_future()
+                first: tuple[asyncio.Future[Any], ...] = (asked, self._changed)
+                await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+                newest = self.image.controller_epoch
+                if not asked.done() and newest != epoch:
+                    raise ControllerOvertaken(f"controller epoch {epoch} is over, {newest} is known")
+            return await asked
+        finally:
+            asked.cancel()

@@ -112,7 +112,7 @@ class SimNode:
             self.clock,
             broker_epoch=lambda: member.broker_epoch,
             connect=lambda leader: self._connect(life, leader),  # type: ignore[arg-type,return-value]
-            alter_partition=lambda request: self._alter_partition(life, manager, request),
+            alter_partition=lambda request: self._alter_partition(life, request),
             hosted=lambda: list(manager.partitions.values()),
             on_failed=lambda partition, error: self.world.log(f"node {self.id}: {partition!r}: {error}"),
         )
@@ -190,8 +190,9 @@ class SimNode:
         await self.world.call(life, target.life, _nothing, CALL_TIMEOUT_SECONDS)
         return SimConnection(self.cluster, life, target)
 
-    async def _alter_partition(self, life: Life, manager: ReplicaManager, request: Any) -> Any:
-        target = self.cluster.nodes.get(manager.image.controller_id)
+    async def _alter_partition(self, life: Life, request: Any) -> Any:
+        images = self.member.images
+        target = self.cluster.nodes.get(images.image.controller_id)
         if target is None:
             raise ConnectionLost("no controller is known")
         event = alter_partition.event_of(request)
@@ -203,7 +204,7 @@ class SimNode:
             except NotController:
                 return messages.api("alter_partition").Response(error_code=int(ErrorCode.NOT_CONTROLLER))
 
-        return await self.world.call(life, target_life, ask, CALL_TIMEOUT_SECONDS)
+        return await images.while_controller_stays(self.world.call(life, target_life, ask, CALL_TIMEOUT_SECONDS))
 
     # -- requests ------------------------------------------------------------------------------------------------
 
