@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 # Compiled modules are kept: a broker then starts in half the time, and the tests start hundreds.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: prove-crash prove-chaos prove-eos setup run test lint format bench soak prove-spark-eos prove-pipelines docs clean
+.PHONY: setup run test check lint format bench soak docs docs-site dist release lock clean \
+  prove-crash prove-chaos prove-eos prove-spark-eos prove-pipelines prove-upgrade
 
 setup: $(VENV)/.complete
 
@@ -31,6 +32,14 @@ format: setup
 test: setup lint
 	$(BIN)/python scripts/run_tests.py
 
+# Three minutes for the inner loop: what breaks first and tells most.
+check: setup lint
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not java and not spark and not cluster and not slow" \
+	  tests/base tests/protocol tests/log tests/store tests/replication tests/client \
+	  tests/broker/test_broker_hot_path.py tests/broker/test_broker_fetch_sessions.py \
+	  tests/coordinator/test_classic_groups.py tests/coordinator/test_consumer_groups.py \
+	  tests/coordinator/test_transaction_coordinator.py tests/cluster/test_controller_stories.py
+
 bench: setup
 	$(BIN)/python -m bench $(ARGS)
 
@@ -55,6 +64,19 @@ prove-pipelines: setup
 
 docs: setup
 	$(BIN)/python scripts/render_docs.py
+
+docs-site: setup docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
+dist: setup
+	$(BIN)/python scripts/make_dist.py
+
+release: setup
+	$(BIN)/python scripts/make_release.py $(VERSION)
+
+prove-upgrade: setup
+	$(BIN)/python -m penstock.testing.upgrade $(ARGS)
 
 lock: setup
 	$(BIN)/uv pip compile --quiet --all-extras --no-annotate --no-header pyproject.toml -o requirements.lock
