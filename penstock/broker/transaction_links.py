@@ -88,12 +88,11 @@ class TransactionLinks:
                 registration.leader, transactional_id, producer_id, producer_epoch, partitions, verify_only
             )
         if verify_only:
-            verified: dict[TopicPartition, ErrorCode] = await coordinator.verify_partitions(
-                transactional_id, producer_id, producer_epoch, partitions
-            )
-            return verified
-        error = await coordinator.add_partitions(transactional_id, producer_id, producer_epoch, partitions, 2)
-        return dict.fromkeys(partitions, error)
+            answer = await coordinator.verify_partitions(transactional_id, producer_id, producer_epoch, partitions)
+        else:
+            answer = await coordinator.add_partitions(transactional_id, producer_id, producer_epoch, partitions, 2)
+        codes: dict[TopicPartition, ErrorCode] = answer
+        return codes
 
     async def _ask(
         self,

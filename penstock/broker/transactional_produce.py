@@ -37,27 +37,37 @@ async def verify(
         )
         return {(topic, index): refused for topic, index, _ in batches}
     verified: dict[TopicPartition, Verified] = {}
-    guards: dict[TopicPartition, Any] = {}
+    if not pairs:
+        return verified
     ability = ClientAbility.of_produce(version)
-    for topic_partition, header in headers.items():
-        partition = broker.replicas.find(*topic_partition)
-        if partition is None or not partition.is_leader:
-            continue  # the append says why
-        log: Any = partition.log
-        stored_epoch = log.producer_epoch(header.producer_id)
-        if stored_epoch is not None and header.producer_epoch < stored_epoch:
-            verified[topic_partition] = Verified(int(ErrorCode.INVALID_PRODUCER_EPOCH), "The producer has an old epoch")
-            continue
-        guard = log.start_verification(header.producer_id, header.producer_epoch, header.base_sequence, ability.adds)
-        if guard is not None:
-            guards[topic_partition] = guard
-    if guards and (ability.adds or broker.settings["transaction.partition.verification.enable"]):
-        ((producer_id, epoch),) = pairs
-        codes = await ask_coordinator(broker.transaction_links, transactional_id, producer_id, epoch, guards, ability)
-    else:
-        codes = dict.fromkeys(guards, ErrorCode.NONE)
-    for topic_partition, guard in guards.items():
-        code = codes[topic_partition]
+
+    def start() -> dict[TopicPartition, Any]:
+        verified.clear()
+        guards: dict[TopicPartition, Any] = {}
+        for topic_partition, header in headers.items():
+            partition = broker.replicas.find(*topic_partition)
+            if partition is None or not partition.is_leader:
+                continue  # the append says why
+            log: Any = partition.log
+            stored_epoch = log.producer_epoch(header.producer_id)
+            if stored_epoch is not None and header.producer_epoch < stored_epoch:
+                verified[topic_partition] = Verified(
+                    int(ErrorCode.INVALID_PRODUCER_EPOCH), "The producer has an old epoch"
+                )
+                continue
+            guard = log.start_verification(
+                header.producer_id, header.producer_epoch, header.base_sequence, ability.adds
+            )
+            if guard is not None:
+                guards[topic_partition] = guard
+        return guards
+
+    ((producer_id, epoch),) = pairs
+    enabled = bool(broker.settings["transaction.partition.verification.enable"])
+    answers = await ask_coordinator(
+        broker.transaction_links, transactional_id, producer_id, epoch, start, ability, enabled
+    )
+    for topic_partition, (code, guard) in answers.items():
         verified[topic_partition] = Verified(int(code), code.message if code else None, guard)
     return verified
 

@@ -67,7 +67,13 @@ class ReplicaShardLog:
     # As ShardLog ---------------------------------------------------------------------------------------------
 
     def append(
-        self, partition: int, records: list[Record], now_ms: int, producer: Producer | None, leader_epoch: int
+        self,
+        partition: int,
+        records: list[Record],
+        now_ms: int,
+        producer: Producer | None,
+        leader_epoch: int,
+        guard: VerificationGuard | None = None,
     ) -> Appended:
         batch = encode_batch(records, now_ms, producer)
         result = self._replicas.append(
@@ -77,7 +83,7 @@ class ReplicaShardLog:
             -1,
             origin=Origin.COORDINATOR,
             inspection=self._inspected(partition, batch),
-            guard=None if producer is None else self._guard(partition, producer),
+            guard=guard,
             leader_epoch=leader_epoch,
         )
         return self._written(partition, result)
@@ -89,15 +95,6 @@ class ReplicaShardLog:
             return None
         log: Any = replica.log
         return Inspection(ErrorCode.NONE, batch) if log.config.compression_type in _NOT_COMPRESSED else None
-
-    def _guard(self, partition: int, producer: Producer) -> VerificationGuard | None:
-        """That of the verification that TxnOffsetCommit went through, unless a marker has ended it meanwhile."""
-        replica = self._replicas.find(self.topic, partition)
-        if replica is None:
-            return None
-        log: Any = replica.log
-        guard: VerificationGuard | None = log.producers_state.running_verification(*producer)
-        return guard
 
     def append_marker(self, partition: int, marker: Marker, now_ms: int, leader_epoch: int) -> Appended:
         batch = build_marker(

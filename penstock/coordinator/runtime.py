@@ -287,7 +287,9 @@ class CoordinatorRuntime(Generic[M]):
                 appended = self.log.append_marker(shard.partition, first.marker, now_ms, shard.leader_epoch)
             else:
                 records = first.records if len(run) == 1 else [record for write, _ in run for record in write.records]
-                appended = self.log.append(shard.partition, records, now_ms, first.producer, shard.leader_epoch)
+                appended = self.log.append(
+                    shard.partition, records, now_ms, first.producer, shard.leader_epoch, first.guard
+                )
         except OSError:
             logger.exception("cannot append to %s-%d", self.name, shard.partition)
             for write, done in run:

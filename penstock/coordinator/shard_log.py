@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from penstock.protocol.errors import ErrorCode
 
@@ -52,9 +52,18 @@ class ShardLog(Protocol):
     """Logs of one internal topic, by partition. Appends are synchronous; being committed is told by the listener."""
 
     def append(
-        self, partition: int, records: list[Record], now_ms: int, producer: Producer | None, leader_epoch: int
+        self,
+        partition: int,
+        records: list[Record],
+        now_ms: int,
+        producer: Producer | None,
+        leader_epoch: int,
+        guard: Any = None,
     ) -> Appended:
-        """Append `records` as one batch with the demand of acks=all (min ISR is checked before anything is written)."""
+        """Append `records` as one batch with the demand of acks=all (min ISR is checked before anything is written).
+
+        Those of a producer carry the `guard` of their verification, unless their transaction is open here already.
+        """
 
     def append_marker(self, partition: int, marker: Marker, now_ms: int, leader_epoch: int) -> Appended:
         """Append the control batch that ends a transaction."""

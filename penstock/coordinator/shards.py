@@ -33,6 +33,8 @@ class Write:
     response: Any = None
     producer: Producer | None = None
     """The transaction to which the records belong; they then get a batch of their own."""
+    guard: Any = None
+    """With a producer: that of the verification which these records went through (KIP-890)."""
     replay: bool = True
     """False where the command has already put soft state in place (classic groups), which a failure callback undoes."""
     on_committed: Callable[[], None] | None = None

@@ -303,4 +303,7 @@ def _append_marker(log: Log, batch: Buffer, leader_epoch: int, transaction_versi
     stage_whole(log, copy, BatchHeader.parse(copy))
     log.write_staged()
     apply_marker(log, BatchHeader.parse(copy), copy)
+    if transaction_version < 2:
+        # The next transaction has the same epoch: what was asked for the old one must not open it.
+        log.producers_state.forget_verification(header.producer_id)
     return AppendResult(_NONE, base_offset, base_offset, -1, log.log_start_offset)

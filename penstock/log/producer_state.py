@@ -258,8 +258,14 @@ class ProducerState:
     def end_transaction(
         self, producer_id: int, epoch: int, coordinator_epoch: int, aborted: bool, offset: int, timestamp: int
     ) -> EndedTransaction | None:
-        """A marker is in the log; the transaction it ended, if that had data here."""
-        self._verifications.pop(producer_id, None)
+        """A marker is in the log; the transaction it ended, if that had data here.
+
+        It ends the running verification too, unless that belongs to the next transaction already: a client that gets
+        a new epoch with every end may ask under the marker's own epoch before the marker arrives here.
+        """
+        known = self._verifications.get(producer_id)
+        if known is not None and not (known.supports_epoch_bump and known.epoch == epoch):
+            del self._verifications[producer_id]
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(producer_id, epoch)
@@ -312,11 +318,6 @@ class ProducerState:
         elif 0 <= sequence < known.lowest_sequence:
             known.lowest_sequence = sequence
         return known.guard
-
-    def running_verification(self, producer_id: int, epoch: int) -> VerificationGuard | None:
-        """The guard of the attempt that no marker and no append has ended yet."""
-        known = self._verifications.get(producer_id)
-        return known.guard if known is not None and known.epoch == epoch else None
 
     def is_verified(self, producer_id: int, guard: VerificationGuard | None) -> bool:
         """Whether `guard` is that of the running attempt."""

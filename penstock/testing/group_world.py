@@ -42,7 +42,13 @@ class MemoryLog:
         self._listeners: list[Callable[[int], None]] = []
 
     def append(
-        self, partition: int, records: list[Record], now_ms: int, producer: Producer | None, leader_epoch: int
+        self,
+        partition: int,
+        records: list[Record],
+        now_ms: int,
+        producer: Producer | None,
+        leader_epoch: int,
+        guard: Any = None,
     ) -> Appended:
         return self._take(partition, encode_batch(records, now_ms, producer))
 

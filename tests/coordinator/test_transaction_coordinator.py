@@ -97,7 +97,7 @@ async def settled(coordinator: TransactionCoordinator, transactional_id: str = "
 async def opened(coordinator: TransactionCoordinator, **fields: Any) -> tuple[int, int]:
     decision = await coordinator.initialize(InitializeRequest("t", 60_000, **fields))
     pair = (decision.producer_id, decision.producer_epoch)
-    assert await coordinator.add_partitions("t", *pair, [TP, ("orders", 1)], 2) is E.NONE
+    assert set((await coordinator.add_partitions("t", *pair, [TP, ("orders", 1)], 2)).values()) == {E.NONE}
     return pair
 
 
@@ -202,6 +202,26 @@ async def test_deleted_partitions_need_no_marker_and_leaderless_ones_wait(world:
 
 
 @story
+async def test_a_partition_that_the_coordinator_has_not_heard_of_is_not_added(world: World) -> None:
+    """Its leader knows it already and asks in a producer's name; without a marker it would stand still for ever."""
+    coordinator = await world.coordinator()
+    pair = await opened(coordinator)
+    new = ("just-created", 0)
+    world.partitions.leaders[new] = None
+    assert await coordinator.add_partitions("t", *pair, [TP, new], 2) == {
+        TP: E.OPERATION_NOT_ATTEMPTED,
+        new: E.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert (await coordinator.verify_partitions("t", *pair, [new]))[new] is E.UNKNOWN_TOPIC_OR_PARTITION
+    world.partitions.leaders[new] = 2  # the image has arrived
+    assert await coordinator.add_partitions("t", *pair, [new], 2) == {new: E.NONE}
+    assert (await coordinator.end("t", *pair, True, 2)).error is E.NONE
+    assert await settled(coordinator) is S.COMPLETE_COMMIT
+    assert {tp for _, marker in world.partitions.written for tp in marker.partitions} == {TP, ("orders", 1), new}
+    await coordinator.stop()
+
+
+@story
 async def test_a_replaced_coordinator_stops_sending(world: World) -> None:
     coordinator = await world.coordinator()
     pair = await opened(coordinator)
@@ -222,11 +242,11 @@ async def test_requests_wait_a_moment_for_markers_and_then_are_told_to_come_agai
     world.partitions.open.clear()
     ended = await coordinator.end("t", *pair, True, 2)
     pair = (ended.producer_id, ended.producer_epoch)
-    assert await coordinator.add_partitions("t", *pair, [TP], 2) is E.CONCURRENT_TRANSACTIONS
+    assert await coordinator.add_partitions("t", *pair, [TP], 2) == {TP: E.CONCURRENT_TRANSACTIONS}
     asking = asyncio.ensure_future(coordinator.add_partitions("t", *pair, [TP], 2))
     await asyncio.sleep(0.01)
     world.partitions.open.set()
-    assert await asking is E.NONE
+    assert await asking == {TP: E.NONE}
     await coordinator.stop()
 
 
@@ -236,7 +256,7 @@ async def test_time_outs_and_expiry(world: World) -> None:
     await opened(coordinator)
     forgotten = await coordinator.initialize(InitializeRequest("two-phase", 1, enable_two_phase=True))
     pair = (forgotten.producer_id, forgotten.producer_epoch)
-    assert await coordinator.add_partitions("two-phase", *pair, [TP], 2) is E.NONE
+    assert await coordinator.add_partitions("two-phase", *pair, [TP], 2) == {TP: E.NONE}
     world.clock.advance(60_001)
     assert await coordinator.abort_timed_out() == 1
     assert await settled(coordinator) is S.COMPLETE_ABORT
@@ -297,14 +317,25 @@ class Link:
     ],
 )
 def test_what_the_coordinator_says_in_the_words_of_produce(version: int, said: E, told: E) -> None:
-    link = Link(said)
-    asking: Coroutine[Any, Any, Any] = verify(link, "t", 1, 0, [TP], ClientAbility.of_produce(version))
-    assert asyncio.run(asking) == {TP: told}
+    link, guard = Link(said), object()
+    asking: Coroutine[Any, Any, Any] = verify(link, "t", 1, 0, lambda: {TP: guard}, ClientAbility.of_produce(version))
+    assert asyncio.run(asking) == {TP: (told, guard)}
     assert set(link.asked) == {version < 12}
 
 
-def test_an_implicit_add_is_tried_again_while_markers_travel() -> None:
+def test_an_implicit_add_is_tried_again_while_markers_travel_each_time_with_the_guards_of_then() -> None:
     link = Link(E.CONCURRENT_TRANSACTIONS, E.CONCURRENT_TRANSACTIONS, E.NONE)
-    asking: Coroutine[Any, Any, Any] = verify(link, "t", 1, 0, [TP], ClientAbility.of_produce(12))
-    assert asyncio.run(asking) == {TP: E.NONE}
+    guards = ["first", "second", "third"]
+    asking: Coroutine[Any, Any, Any] = verify(
+        link, "t", 1, 0, lambda: {TP: guards.pop(0)}, ClientAbility.of_produce(12)
+    )
+    assert asyncio.run(asking) == {TP: (E.NONE, "third")}
     assert len(link.asked) == 3
+
+
+def test_nobody_is_asked_about_a_transaction_that_opened_meanwhile() -> None:
+    link = Link(E.CONCURRENT_TRANSACTIONS)
+    guards = [{TP: "first"}, {}]
+    asking: Coroutine[Any, Any, Any] = verify(link, "t", 1, 0, lambda: guards.pop(0), ClientAbility.of_produce(12))
+    assert asyncio.run(asking) == {}
+    assert len(link.asked) == 1

@@ -196,8 +196,8 @@ PREPARE = "prepare"
 V1_TABLE = [
     (S.EMPTY, E.INVALID_TXN_STATE, E.INVALID_TXN_STATE),
     (S.ONGOING, PREPARE, PREPARE),
-    (S.PREPARE_COMMIT, E.CONCURRENT_TRANSACTIONS, E.INVALID_TXN_STATE),
-    (S.PREPARE_ABORT, E.INVALID_TXN_STATE, E.CONCURRENT_TRANSACTIONS),
+    (S.PREPARE_COMMIT, E.CONCURRENT_TRANSACTIONS, E.CONCURRENT_TRANSACTIONS),
+    (S.PREPARE_ABORT, E.CONCURRENT_TRANSACTIONS, E.CONCURRENT_TRANSACTIONS),
     (S.COMPLETE_COMMIT, E.NONE, E.INVALID_TXN_STATE),
     (S.COMPLETE_ABORT, E.INVALID_TXN_STATE, E.NONE),
 ]
@@ -224,6 +224,20 @@ def test_strangers_and_zombies_end_nothing() -> None:
         assert end(in_state(S.ONGOING), 6, True, version).error is E.PRODUCER_FENCED
 
 
+@pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
+@pytest.mark.parametrize(("pid", "epoch"), [(10, 5), (10, 4), (10, 3), (10, 6), (11, 5)])
+def test_while_markers_are_on_their_way_nobody_is_fenced(state: TransactionState, pid: int, epoch: int) -> None:
+    """A quick producer is told to come again, whatever it presents; only old ends look at the pair first."""
+    current = in_state(state)
+    for commit in (True, False):
+        assert end(current, epoch, commit, pid=pid).error is E.CONCURRENT_TRANSACTIONS
+        old = E.CONCURRENT_TRANSACTIONS if (pid, epoch) == (10, 5) else E.PRODUCER_FENCED
+        old = E.INVALID_PRODUCER_ID_MAPPING if pid == 11 else old
+        assert end(current, epoch, commit, version=0, pid=pid).error is old
+    assert add(current, pid, epoch).error is E.CONCURRENT_TRANSACTIONS
+    assert init(current, expected_producer_id=pid, expected_epoch=epoch).error is E.CONCURRENT_TRANSACTIONS
+
+
 BUMP = "bump"
 SAME = "same pair"
 V2_TABLE = [  # state, retried abort, abort, retried commit, commit
@@ -231,8 +245,8 @@ V2_TABLE = [  # state, retried abort, abort, retried commit, commit
     (S.COMPLETE_ABORT, SAME, BUMP, E.INVALID_TXN_STATE, E.INVALID_TXN_STATE),
     (S.COMPLETE_COMMIT, E.INVALID_TXN_STATE, BUMP, SAME, E.INVALID_TXN_STATE),
     (S.ONGOING, E.PRODUCER_FENCED, BUMP, E.PRODUCER_FENCED, BUMP),
-    (S.PREPARE_ABORT, E.CONCURRENT_TRANSACTIONS, E.PRODUCER_FENCED, E.INVALID_TXN_STATE, E.PRODUCER_FENCED),
-    (S.PREPARE_COMMIT, E.INVALID_TXN_STATE, E.PRODUCER_FENCED, E.CONCURRENT_TRANSACTIONS, E.PRODUCER_FENCED),
+    (S.PREPARE_ABORT, *[E.CONCURRENT_TRANSACTIONS] * 4),
+    (S.PREPARE_COMMIT, *[E.CONCURRENT_TRANSACTIONS] * 4),
 ]
 
 

@@ -38,11 +38,11 @@ class DataPartition:
         self.entries: list[tuple[int, str | None]] = []  # (producer id, value); a marker has no value
         self.aborted: list[tuple[int, int, int]] = []  # producer id, first and last offset
 
-    def guard(self, pair: Pair, now_ms: int) -> VerificationGuard | None:
+    def guard(self, pair: Pair, client_version: int, now_ms: int) -> VerificationGuard | None:
         entry = self.state.entries.get(pair[0])
         if entry is not None and entry.epoch == pair[1] and entry.txn_first_offset >= 0:
             return None
-        return self.state.start_verification(*pair, -1, True, now_ms)
+        return self.state.start_verification(*pair, -1, client_version >= 2, now_ms)
 
     def append(self, pair: Pair, value: str, guard: VerificationGuard | None) -> ErrorCode:
         producer_id, epoch = pair
@@ -66,6 +66,8 @@ class DataPartition:
         offset = len(self.entries)
         aborted = transaction.state is TransactionState.PREPARE_ABORT
         ended = self.state.end_transaction(*pair, coordinator_epoch, aborted, offset, 0)
+        if transaction.client_version < 2:
+            self.state.forget_verification(pair[0])
         self.entries.append((pair[0], None))
         self.state.on_high_watermark(len(self.entries))
         if ended is not None and aborted:
@@ -225,7 +227,7 @@ class TransactionMachine(RuleBasedStateMachine):
         pair, transactions = client.pair, client.transactions
         if client.ending or client.prepared:
             return
-        guard = self.partitions[partition].guard(pair, self.now_ms)
+        guard = self.partitions[partition].guard(pair, client.client_version, self.now_ms)
 
         def told(decision: Decision) -> None:
             writes_on = not client.ending and not client.prepared and client.transactions == transactions

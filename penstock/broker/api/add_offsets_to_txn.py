@@ -27,7 +27,10 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     if not allowed(broker, ctx, "READ", "GROUP", request.group_id):
         return api.Response(error_code=int(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     offsets = ("__consumer_offsets", broker.groups.partition_for(request.group_id))
-    error = await broker.transactions.add_partitions(
+    codes = await broker.transactions.add_partitions(
         request.transactional_id, request.producer_id, request.producer_epoch, [offsets], 0
     )
+    error = codes[offsets]
+    if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # the first group of the cluster, not yet in our image
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     return api.Response(error_code=fenced_for_version(error, ctx.api_version >= 2))

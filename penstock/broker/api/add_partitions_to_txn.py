@@ -53,13 +53,13 @@ async def _add_for_client(broker: Broker, ctx: RequestContext, request: Any) -> 
         for topic in {topic for topic, _ in asked} - INTERNAL_TOPICS
         if allowed(broker, ctx, "WRITE", "TOPIC", topic)
     }
-    codes = {tp: _partition_error(broker, tp, writable) for tp in asked}
-    if any(codes.values()):
-        return {tp: int(code or ErrorCode.OPERATION_NOT_ATTEMPTED) for tp, code in codes.items()}
-    error = await broker.transactions.add_partitions(
+    refused = {tp: _partition_error(broker, tp, writable) for tp in asked}
+    if any(refused.values()):
+        return {tp: int(code or ErrorCode.OPERATION_NOT_ATTEMPTED) for tp, code in refused.items()}
+    codes = await broker.transactions.add_partitions(
         transactional_id, request.v3_and_below_producer_id, request.v3_and_below_producer_epoch, asked, 0
     )
-    return dict.fromkeys(asked, fenced_for_version(error, ctx.api_version >= 2))
+    return {tp: fenced_for_version(code, ctx.api_version >= 2) for tp, code in codes.items()}
 
 
 def _partition_error(broker: Broker, partition: tuple[str, int], writable: set[str]) -> ErrorCode:
@@ -71,12 +71,14 @@ def _partition_error(broker: Broker, partition: tuple[str, int], writable: set[s
 
 
 async def _for_broker(broker: Broker, transaction: Any) -> dict[tuple[str, int], int]:
-    """The asking broker leads these partitions, so that it need not be told whether they exist."""
+    """The asking broker leads these partitions, and may have heard of them before this one has."""
     asked = _partitions(transaction.topics)
     pair = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
-        return {tp: int(code) for tp, code in (await broker.transactions.verify_partitions(*pair, asked)).items()}
-    return dict.fromkeys(asked, int(await broker.transactions.add_partitions(*pair, asked, 2)))
+        codes = await broker.transactions.verify_partitions(*pair, asked)
+    else:
+        codes = await broker.transactions.add_partitions(*pair, asked, 2)
+    return {tp: int(code) for tp, code in codes.items()}
 
 
 def _partitions(topics: list[Any]) -> list[tuple[str, int]]:

@@ -57,10 +57,10 @@ async def _commit(broker: Broker, ctx: RequestContext, request: Any, entries: li
     from penstock.coordinator.shard_log import Producer
 
     producer = Producer(request.producer_id, request.producer_epoch)
-    error = await _verify(broker, ctx, request, producer)
+    error, guard = await _verify(broker, ctx, request, producer)
     if not error:
         who = Committer(request.group_id, request.member_id, request.group_instance_id, request.generation_id)
-        error, answer = await broker.groups.commit_in_transaction(who, producer, entries)
+        error, answer = await broker.groups.commit_in_transaction(who, producer, entries, guard)
         if not error and isinstance(answer, ErrorCode):
             error = answer
         elif not error:
@@ -70,32 +70,40 @@ async def _commit(broker: Broker, ctx: RequestContext, request: Any, entries: li
     return {(entry.topic, entry.partition): int(error) for entry in entries}
 
 
-async def _verify(broker: Broker, ctx: RequestContext, request: Any, producer: Any) -> ErrorCode:
-    """As for a transactional batch, because the offsets become one. The guard waits in the log for the append."""
+async def _verify(broker: Broker, ctx: RequestContext, request: Any, producer: Any) -> tuple[ErrorCode, Any]:
+    """As for a transactional batch, because the offsets become one: (error, guard for the append)."""
     from penstock.coordinator.transaction.verification import ClientAbility, verify
 
-    index = broker.groups.partition_for(request.group_id)
-    replica = broker.replicas.find(OFFSETS_TOPIC, index)
+    key = (OFFSETS_TOPIC, broker.groups.partition_for(request.group_id))
+    replica = broker.replicas.find(*key)
     if replica is None or not replica.is_leader:
-        return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.NOT_COORDINATOR, None
     log: Any = replica.log
     ability = ClientAbility.of_txn_offset_commit(ctx.api_version)
-    guard = log.start_verification(producer.producer_id, producer.producer_epoch, -1, ability.adds)
-    if guard is None:
-        return ErrorCode.NONE
-    if not ability.adds and not broker.settings["transaction.partition.verification.enable"]:
-        return ErrorCode.NONE
-    codes = await verify(
+
+    def start() -> dict[TopicPartition, Any]:
+        guard = log.start_verification(producer.producer_id, producer.producer_epoch, -1, ability.adds)
+        return {} if guard is None else {key: guard}
+
+    enabled = bool(broker.settings["transaction.partition.verification.enable"])
+    answers = await verify(
         broker.transaction_links,
         request.transactional_id,
         producer.producer_id,
         producer.producer_epoch,
-        [(OFFSETS_TOPIC, index)],
+        start,
         ability,
+        enabled,
     )
-    error = codes[(OFFSETS_TOPIC, index)]
-    # The group coordinator has words of its own for "come again".
-    return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if error is ErrorCode.NOT_ENOUGH_REPLICAS else error
+    error, guard = answers.get(key, (ErrorCode.NONE, None))
+    return _AS_GROUP_ERROR.get(error, error), guard
+
+
+# The group coordinator has words of its own for "come again".
+_AS_GROUP_ERROR = {
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
 
 
 def _response(request: Any, codes: dict[TopicPartition, int]) -> Any:

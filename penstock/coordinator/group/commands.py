@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from penstock.coordinator.group import records
 from penstock.coordinator.group.classic_group import (
     ClassicGroup,
@@ -195,7 +197,12 @@ def _check_consumer_commit(
 
 
 def commit_transaction_offsets(
-    shard: GroupShard, who: Committer, producer: Producer, entries: list[OffsetToCommit], now_ms: int
+    shard: GroupShard,
+    who: Committer,
+    producer: Producer,
+    entries: list[OffsetToCommit],
+    now_ms: int,
+    guard: Any = None,
 ) -> Write:
     """TxnOffsetCommit: pending until the marker. The response as for `commit_offsets`."""
     group_id, member_id, instance_id, generation = who
@@ -213,7 +220,7 @@ def commit_transaction_offsets(
     written, errors = shard.offsets.commit_records(
         group_id, entries, now_ms, shard.context.config.offset_metadata_max_bytes
     )
-    return Write(written, errors, producer=producer)
+    return Write(written, errors, producer=producer, guard=guard)
 
 
 def fetch_offsets(

@@ -178,13 +178,13 @@ class GroupCoordinator:
         )
 
     def commit_in_transaction(
-        self, who: Committer, producer: Producer, entries: list[OffsetToCommit]
+        self, who: Committer, producer: Producer, entries: list[OffsetToCommit], guard: Any = None
     ) -> asyncio.Future[tuple[ErrorCode, Any]]:
         """TxnOffsetCommit; the offsets show once `runtime.end_transaction` has written a commit marker."""
         return self.runtime.submit(
             self.partition_for(who.group_id),
             None,
-            lambda shard, now_ms: commands.commit_transaction_offsets(shard, who, producer, entries, now_ms),
+            lambda shard, now_ms: commands.commit_transaction_offsets(shard, who, producer, entries, now_ms, guard),
         )
 
     async def fetch(

@@ -58,11 +58,11 @@ def add_partitions(
     client_version: int,
 ) -> Decision:
     """Open the transaction if none is open, and let it span these partitions too."""
+    if current is not None and current.state.is_preparing:
+        return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)  # whoever asks: who is right is known when it is complete
     error = _check_pair(current, producer_id, epoch)
     if error or current is None:
         return refuse(error)
-    if current.state.is_preparing:
-        return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     if current.is_kept_prepared:
         return refuse(ErrorCode.INVALID_TXN_STATE)  # KIP-939: who kept it prepared may only end it
     added = frozenset(partitions)
@@ -107,12 +107,12 @@ def end(
     error = _check_pair(current, producer_id, epoch)
     if error or current is None:
         return refuse(error)
+    if current.state.is_preparing:
+        return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     if current.state is _S.ONGOING:
         return _prepare(current, commit, now_ms, client_version, take_producer_id)
     if current.state is (_S.COMPLETE_COMMIT if commit else _S.COMPLETE_ABORT):
         return Decision(ErrorCode.NONE, None, *current.client_pair)
-    if current.state is (_S.PREPARE_COMMIT if commit else _S.PREPARE_ABORT):
-        return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     return refuse(ErrorCode.INVALID_TXN_STATE)
 
 
@@ -125,18 +125,6 @@ _END_V2: dict[TransactionState, tuple[ErrorCode | str, ErrorCode | str, ErrorCod
     _S.ONGOING: (ErrorCode.PRODUCER_FENCED, _PREPARE, ErrorCode.PRODUCER_FENCED, _PREPARE),
     _S.COMPLETE_ABORT: (_DONE, _PREPARE, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
     _S.COMPLETE_COMMIT: (ErrorCode.INVALID_TXN_STATE, _PREPARE, _DONE, ErrorCode.INVALID_TXN_STATE),
-    _S.PREPARE_ABORT: (
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.INVALID_TXN_STATE,
-        ErrorCode.PRODUCER_FENCED,
-    ),
-    _S.PREPARE_COMMIT: (
-        ErrorCode.INVALID_TXN_STATE,
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.PRODUCER_FENCED,
-    ),
 }
 
 
@@ -150,6 +138,8 @@ def _end_and_bump(
 ) -> Decision:
     if current is None:
         return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if current.state.is_preparing:
+        return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)  # before pair and result are looked at, as Kafka
     is_retry = _presents_replaced_pair(current, producer_id, epoch)
     if not is_retry:
         error = _check_pair(current, producer_id, epoch)

@@ -80,10 +80,10 @@ def initialize(
             previous_producer_id=producer_id,  # as Kafka: only a rotation makes it another one
         )
         return _granted(newborn)
-    if not _producer_id_fits(current, request, last_epoch):
-        return refuse(ErrorCode.PRODUCER_FENCED)
     if current.state.is_preparing:
         return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if not _producer_id_fits(current, request, last_epoch):
+        return refuse(ErrorCode.PRODUCER_FENCED)
     if current.state is TransactionState.ONGOING:
         if request.keep_prepared:
             return _keep_open(current, request, now_ms, take_producer_id)

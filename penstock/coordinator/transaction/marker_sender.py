@@ -4,8 +4,9 @@ Markers travel by broker: one request at a time to each, carrying whatever has g
 refuses for the moment is tried again at the partition's leader of then. The sockets belong to the `MarkerTransport`
 that the broker hands in; the order of things belongs here.
 
-A partition that no longer exists is done. A coordinator that learns it has been replaced (its epoch or the producer's
-is old) stops: the new one sends the markers from its own log.
+A partition that no longer exists is done: none is added to a transaction before the coordinator has heard of it, so
+that one which is not in the image has been there. A coordinator that learns it has been replaced (its epoch or the
+producer's is old) stops: the new one sends the markers from its own log.
 """
 
 from __future__ import annotations

@@ -92,6 +92,7 @@ class TransactionCoordinator:
         self.clock = clock
         self.limits = limits
         self.producer_ids = producer_ids
+        self._transport = transport
         self.markers = MarkerSender(transport, self._markers_written)
         self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
             TOPIC,
@@ -163,24 +164,25 @@ class TransactionCoordinator:
         epoch: int,
         partitions: Iterable[TopicPartition],
         client_version: int,
-    ) -> ErrorCode:
-        if not transactional_id:
-            return ErrorCode.INVALID_REQUEST
-        added = frozenset(partitions)
+    ) -> dict[TopicPartition, ErrorCode]:
+        asked = list(partitions)
+        if refused := self._refuse(transactional_id, asked):
+            return refused
+        added = frozenset(asked)
         decision = await self._when_settled(
             transactional_id,
             lambda shard, now_ms: shard.add_partitions(
                 transactional_id, producer_id, epoch, added, client_version, now_ms
             ),
         )
-        return decision.error
+        return dict.fromkeys(asked, decision.error)
 
     async def verify_partitions(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         asked = list(partitions)
-        if not transactional_id:
-            return dict.fromkeys(asked, ErrorCode.INVALID_REQUEST)
+        if refused := self._refuse(transactional_id, asked):
+            return refused
 
         def look(shard: TransactionShard) -> dict[TopicPartition, ErrorCode]:
             current = shard.transactions.get(transactional_id)
@@ -188,6 +190,19 @@ class TransactionCoordinator:
 
         error, answer = await self.runtime.query(self.partition_for(transactional_id), look)
         return dict.fromkeys(asked, error) if error else answer
+
+    def _refuse(self, transactional_id: str, partitions: list[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+        """A partition that this broker has not heard of yet may not be added, whoever asks: when the transaction ends,
+        one that is not in the image counts as deleted and gets no marker."""
+        if not transactional_id:
+            return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
+        unknown = {tp for tp in partitions if self._transport.leader_of(tp) is None}
+        if not unknown:
+            return {}
+        return {
+            tp: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if tp in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for tp in partitions
+        }
 
     async def end(
         self, transactional_id: str, producer_id: int, epoch: int, commit: bool, client_version: int

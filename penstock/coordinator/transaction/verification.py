@@ -8,8 +8,8 @@ here to what a producer of that version understands.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 from penstock.coordinator.transaction.state import TopicPartition
 from penstock.protocol.errors import ErrorCode
@@ -40,6 +40,13 @@ class CoordinatorLink(Protocol):
     ) -> dict[TopicPartition, ErrorCode]: ...
 
 
+class Verified(NamedTuple):
+    """NONE and the guard that the append must carry, or what to tell the producer."""
+
+    error: ErrorCode
+    guard: Any = None
+
+
 class ClientAbility:
     """What the asking client can do, from its request's version."""
 
@@ -63,20 +70,30 @@ async def verify(
     transactional_id: str,
     producer_id: int,
     producer_epoch: int,
-    partitions: Iterable[TopicPartition],
+    start: Callable[[], dict[TopicPartition, Any]],
     ability: ClientAbility,
-) -> dict[TopicPartition, ErrorCode]:
-    """NONE for each partition that may be appended to; else what to tell the producer."""
-    asked = list(partitions)
+    enabled: bool = True,
+) -> dict[TopicPartition, Verified]:
+    """For each partition that needs it: may it be appended to, and with which guard?
+
+    `start` begins the verification in the logs and gives the guards. It is called again before a question is
+    repeated: the marker that the question waited for has ended the guards of the attempt before it.
+    """
     for attempt in range(RETRIES + 1):
+        guards = start()
+        if not guards or not (enabled or ability.adds):
+            return {tp: Verified(ErrorCode.NONE, guard) for tp, guard in guards.items()}
         answer = await link.add_or_verify(
-            transactional_id, producer_id, producer_epoch, asked, verify_only=not ability.adds
+            transactional_id, producer_id, producer_epoch, list(guards), verify_only=not ability.adds
         )
         concurrent = any(code is ErrorCode.CONCURRENT_TRANSACTIONS for code in answer.values())
         if not concurrent or not ability.adds or attempt == RETRIES:
             break
         await asyncio.sleep(RETRY_SECONDS)
-    return {tp: translate(answer.get(tp, ErrorCode.NETWORK_EXCEPTION), ability) for tp in asked}
+    return {
+        tp: Verified(translate(answer.get(tp, ErrorCode.NETWORK_EXCEPTION), ability), guard)
+        for tp, guard in guards.items()
+    }
 
 
 def translate(error: ErrorCode, ability: ClientAbility) -> ErrorCode:
