@@ -79,12 +79,19 @@ class SlowProduce:
                     if (topic := self._handler.topic_name(name, pending.version)) is not None
                     for index, batch in partitions
                 ])  # fmt: skip
+            inspections = await self._inspect(topics, pending.version)
+            # From here to `appended` nothing waits: a write between two appends would fail the first one unheard.
             for name, partitions in topics:
                 topic = self._handler.topic_name(name, pending.version)
-                results = []
-                for index, batch in partitions:
-                    results.append(await self._append_slowly(topic, index, batch, pending, guards, client_id))
-                pending.results.append((name, results))
+                pending.results.append(
+                    (
+                        name,
+                        [
+                            self._append(topic, index, batch, pending, guards, inspections, client_id)
+                            for index, batch in partitions
+                        ],
+                    )
+                )
         except asyncio.CancelledError:
             connection.close()
             raise
@@ -96,13 +103,36 @@ class SlowProduce:
         connection.busy = False
         connection.loop.call_soon(connection.resume)
 
-    async def _append_slowly(
+    async def _inspect(
+        self, topics: list[tuple[bytes, list[tuple[int, bytes]]]], version: int
+    ) -> dict[tuple[str, int], Any]:
+        """What a thread found in the large batches that must be opened."""
+        found: dict[tuple[str, int], Any] = {}
+        for name, partitions in topics:
+            topic = self._handler.topic_name(name, version)
+            if topic is None:
+                continue
+            for index, batch in partitions:
+                partition: Any = self._broker.replicas.partitions.get((topic, index))
+                if (
+                    partition is not None
+                    and len(batch) > OPEN_IN_WORKER_BYTES
+                    and not first_batch(batch, 13)[1]
+                    and needs_inspection(batch, partition.log.config)
+                ):
+                    found[(topic, index)] = await self._dispatcher.loop.run_in_executor(
+                        None, inspect, batch, partition.log.config, self._broker.clock.now_ms()
+                    )
+        return found
+
+    def _append(
         self,
         topic: str | None,
         index: int,
         batch: bytes,
         pending: PendingProduce,
         guards: dict[tuple[str, int], Any],
+        inspections: dict[tuple[str, int], Any],
         client_id: str,
     ) -> PartitionResult:
         extra: dict[str, Any] = {}
@@ -112,16 +142,9 @@ class SlowProduce:
                 if verified.error:
                     return PartitionResult(index, int(verified.error), verified.message)
                 extra["guard"] = verified.guard
-            partition: Any = self._broker.replicas.partitions.get((topic, index))
-            if (
-                partition is not None
-                and len(batch) > OPEN_IN_WORKER_BYTES
-                and not first_batch(batch, 13)[1]
-                and needs_inspection(batch, partition.log.config)
-            ):
-                extra["inspection"] = await self._dispatcher.loop.run_in_executor(
-                    None, inspect, batch, partition.log.config, self._broker.clock.now_ms()
-                )
+            inspection = inspections.get((topic, index))
+            if inspection is not None:
+                extra["inspection"] = inspection
             if topic in INTERNAL_TOPICS and client_id != "__admin_client":
                 return PartitionResult(
                     index, int(ErrorCode.INVALID_TOPIC_EXCEPTION), f"Cannot append to internal topic {topic}"

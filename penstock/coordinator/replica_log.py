@@ -125,6 +125,7 @@ class ReplicaShardLog:
             return Appended(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         replica.write_now()
         if replica.write_error is not None:
+            self._replicas.unclaimed_failures[replica] = replica.write_error  # a client may have staged here, too
             replica.write_error = None
             return Appended(ErrorCode.KAFKA_STORAGE_ERROR)
         replica.written()

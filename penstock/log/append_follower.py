@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 from penstock.log import maintenance
 from penstock.log.producer_state import Undo
 from penstock.log.results import FollowerAppend
-from penstock.log.staging import assign_epoch, begin_stage, index_batch
+from penstock.log.staging import assign_epoch, begin_stage, index_batch, write_error
 from penstock.protocol.batch import CONTROL_ABORT, BatchHeader, InvalidBatch, crc_matches, iterate_batches, read_marker
+from penstock.protocol.codecs import CodecError
+from penstock.protocol.records import InvalidRecords
 
 if TYPE_CHECKING:
     from penstock.log.log import Log
+    from penstock.log.txn_index import TxnIndex
+    from penstock.protocol.batch import Marker
 
 Buffer = bytes | bytearray | memoryview
 
@@ -35,11 +39,10 @@ def append_as_follower(log: Log, batches: Buffer) -> FollowerAppend:
             maintenance.roll(log, header.base_offset)
         data = bytes(view[header.position : header.position + header.size])
         if header.is_control:
-            log.write_staged()
-            stage_whole(log, data, header)
-            log.write_staged()
-            if header.has_producer_id:
-                apply_marker(log, header._replace(position=0), data)
+            try:
+                write_marker(log, data, header._replace(position=0))
+            except (InvalidRecords, CodecError) as error:
+                raise InvalidBatch(f"{log.name}: the control batch at {header.base_offset} is unreadable") from error
         else:
             stage_whole(log, data, header)
             if header.has_producer_id:
@@ -70,24 +73,13 @@ def replay(log: Log, header: BatchHeader, data: Buffer | None) -> None:
     if header.is_control:
         marker = read_marker(data, header) if data is not None else None
         if marker is not None:
-            log.producers_state.end_transaction(
-                header.producer_id,
-                header.producer_epoch,
-                marker.coordinator_epoch,
-                marker.control_type == CONTROL_ABORT,
-                header.last_offset,
-                header.max_timestamp,
-            )
+            end_transaction(log, header, marker)
     else:
         put_producer(log, header)
 
 
-def apply_marker(log: Log, header: BatchHeader, data: Buffer) -> None:
-    marker = read_marker(data, header._replace(position=0))
-    if marker is None:
-        return
-    state = log.producers_state
-    ended = state.end_transaction(
+def end_transaction(log: Log, header: BatchHeader, marker: Marker) -> None:
+    log.producers_state.end_transaction(
         header.producer_id,
         header.producer_epoch,
         marker.coordinator_epoch,
@@ -95,9 +87,44 @@ def apply_marker(log: Log, header: BatchHeader, data: Buffer) -> None:
         header.last_offset,
         header.max_timestamp,
     )
-    if ended is not None and ended.aborted:
-        log.active.txn_index.append(state.aborted_entry(ended))
-    log.update_stable()
+
+
+def write_marker(log: Log, data: bytearray | bytes, header: BatchHeader) -> None:
+    """A control batch that carries its offset already, written at once. LogWriteError leaves no trace of it.
+
+    The index hears of an abort before the log has its marker. Were it the other way round, a disk that becomes full in
+    between would leave data that nobody knows to be aborted: the state that could tell ends with the marker.
+    """
+    log.write_staged()
+    marker = read_marker(data, header) if header.has_producer_id else None
+    aborted = (
+        log.producers_state.entry_if_aborted(header.producer_id, header.last_offset)
+        if marker is not None and marker.control_type == CONTROL_ABORT
+        else None
+    )
+    index = log.active.txn_index
+    if aborted is not None:
+        try:
+            index.append(aborted)
+        except OSError as error:
+            raise write_error(log, error) from error
+    stage_whole(log, data, header)
+    try:
+        log.write_staged()
+    finally:
+        if log.written_end_offset > header.base_offset:  # it is in the log, even if a sync behind the write failed
+            if marker is not None:
+                end_transaction(log, header, marker)
+                log.update_stable()
+        elif aborted is not None:
+            _take_back(log, index, header.base_offset)
+
+
+def _take_back(log: Log, index: TxnIndex, offset: int) -> None:
+    try:
+        index.truncate_to(offset)
+    except OSError as error:
+        log.events.failed(log, error)  # nobody may read here what the index says of a marker that is not there
 
 
 def stage_whole(log: Log, data: bytearray | bytes, header: BatchHeader) -> None:

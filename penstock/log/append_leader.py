@@ -10,7 +10,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from penstock.log import maintenance, producer_replay
-from penstock.log.append_follower import apply_marker, stage_whole
+from penstock.log.append_follower import write_marker
 from penstock.log.producer_state import KEPT_BATCHES, MAX_SEQUENCE, KeptBatch, ProducerEntry, VerificationGuard
 from penstock.log.results import AppendResult, LogWriteError, Origin
 from penstock.log.segment import RECENT_MAX
@@ -300,9 +300,7 @@ def _append_marker(log: Log, batch: Buffer, leader_epoch: int, transaction_versi
         maintenance.roll(log, base_offset)
     copy = bytearray(batch)
     _pack_front(copy, 0, base_offset, header.batch_length, leader_epoch)
-    stage_whole(log, copy, BatchHeader.parse(copy))
-    log.write_staged()
-    apply_marker(log, BatchHeader.parse(copy), copy)
+    write_marker(log, copy, BatchHeader.parse(copy))
     if transaction_version < 2:
         # The next transaction has the same epoch: what was asked for the old one must not open it.
         log.producers_state.forget_verification(header.producer_id)

@@ -19,7 +19,7 @@ from penstock.log import append_follower, append_leader, lookup, maintenance, st
 from penstock.log.events import LogEvents
 from penstock.log.leader_epochs import LeaderEpochs
 from penstock.log.producer_state import ProducerEntry, ProducerState, Undo, VerificationGuard
-from penstock.log.results import AbortedTransaction, OffsetOutOfRange, Region, TimestampOffset
+from penstock.log.results import AbortedTransaction, LogWriteError, OffsetOutOfRange, Region, TimestampOffset
 from penstock.log.segment import UNKNOWN_ROLL_TIME, Segment
 from penstock.log.validation import may_open
 
@@ -57,6 +57,8 @@ class Log:
         self.truncations = 0
         """Counts cuts at the end, so that a flush which ran meanwhile does not move the recovery point too far."""
         self.last_flush_ms = 0
+        self.voided: LogWriteError | None = None
+        """Why staged appends were lost, until whoever answers for them has heard of it: also others write the log."""
         self.abandoned = False
         self.producers_state = ProducerState()
         self.epochs = LeaderEpochs(directory)

@@ -282,10 +282,15 @@ class ProducerState:
         self._unreplicated[first_offset] = offset
         return EndedTransaction(producer_id, first_offset, offset, aborted)
 
-    def aborted_entry(self, ended: EndedTransaction) -> AbortedEntry:
-        """What the transaction index keeps of an aborted one."""
-        stable = next(iter(self.ongoing), ended.last_offset + 1)
-        return AbortedEntry(ended.producer_id, ended.first_offset, ended.last_offset, stable)
+    def entry_if_aborted(self, producer_id: int, marker_offset: int) -> AbortedEntry | None:
+        """What the transaction index keeps when a marker at this offset aborts the open transaction; None without one.
+        To be asked, and written, before `end_transaction`: afterwards nobody knows any more what was aborted."""
+        entry = self.entries.get(producer_id)
+        if entry is None or entry.txn_first_offset == NO_OFFSET:
+            return None
+        first_offset = entry.txn_first_offset
+        stable = next((offset for offset in self.ongoing if offset != first_offset), marker_offset + 1)
+        return AbortedEntry(producer_id, first_offset, marker_offset, stable)
 
     # -- transactions and verification
 

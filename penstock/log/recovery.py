@@ -30,6 +30,7 @@ from penstock.log.files import (
 from penstock.log.segment import Segment
 from penstock.log.txn_index import InvalidTxnIndex
 from penstock.protocol.batch import (
+    CONTROL_ABORT,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     BatchHeader,
@@ -302,16 +303,11 @@ def _replay(log: Log, segment: Segment, header: BatchHeader, data: memoryview) -
     marker = read_marker(data, at_zero)
     if marker is None:
         return
-    ended = log.producers_state.end_transaction(
-        header.producer_id,
-        header.producer_epoch,
-        marker.coordinator_epoch,
-        marker.control_type == 0,
-        header.last_offset,
-        header.max_timestamp,
-    )
-    if ended is not None and ended.aborted:
-        segment.txn_index.append(log.producers_state.aborted_entry(ended))
+    if marker.control_type == CONTROL_ABORT:
+        aborted = log.producers_state.entry_if_aborted(header.producer_id, header.last_offset)
+        if aborted is not None:
+            segment.txn_index.append(aborted)
+    log.replay(at_zero, data)
 
 
 def _sound_batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:

@@ -7,6 +7,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
+from penstock.log.files import write_all
+
 ENTRY: Final = Struct(">hqqqq")
 VERSION: Final = 0
 
@@ -41,16 +43,21 @@ class TxnIndex:
         return self._entries
 
     def append(self, entry: AbortedEntry) -> None:
-        """Written at once (not synced): aborts are rare and follow their marker's bytes."""
+        """Written at once (not synced): aborts are rare. OSError leaves the index as it was, in memory and, if the disk
+        lets us, in the file (what is too much there the next entry overwrites, and a start after a crash rebuilds)."""
         entries = self.entries()
         if entries and entry.last_offset <= entries[-1].last_offset:
             raise ValueError(f"aborted transactions out of order: {entry} behind {entries[-1]}")
+        position = len(entries) * ENTRY.size
         fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self.exists = True
         try:
-            os.pwrite(fd, ENTRY.pack(VERSION, *entry), len(entries) * ENTRY.size)
+            write_all(fd, [ENTRY.pack(VERSION, *entry)], position)
+        except OSError:
+            os.ftruncate(fd, position)
+            raise
         finally:
             os.close(fd)
-        self.exists = True
         entries.append(entry)
 
     def truncate_to(self, offset: int) -> None:

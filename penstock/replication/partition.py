@@ -177,10 +177,14 @@ class Partition(PartitionWaits):
             self.log.write_staged()
         except LogWriteError as error:
             self.write_failed(error)
+        else:
+            if self.log.voided is not None:  # a flush or a lookup wrote before us, and had nobody to tell
+                self.write_failed(self.log.voided)
 
     def write_failed(self, error: LogWriteError) -> None:
         """Everything staged is void. Who waits for it is told; whoever appended in this wake-up asks `write_error`."""
         self.write_error = error
+        self.log.voided = None
         end_offset = self.log.log_end_offset
         while self.commit_waits and self.commit_waits[-1][0] > end_offset:
             _, wait, slot = self.commit_waits.pop()

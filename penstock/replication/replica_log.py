@@ -8,7 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from penstock.log.results import AbortedTransaction, AppendResult, FollowerAppend, OffsetOutOfRange, Region
+    from penstock.log.results import (
+        AbortedTransaction,
+        AppendResult,
+        FollowerAppend,
+        LogWriteError,
+        OffsetOutOfRange,
+        Region,
+    )
     from penstock.protocol.errors import ErrorCode
 
 Buffer = bytes | bytearray | memoryview
@@ -38,6 +45,8 @@ class ReplicaLog(Protocol):
     def high_watermark(self) -> int: ...
     @property
     def last_stable_offset(self) -> int: ...
+
+    voided: LogWriteError | None
 
     def append_as_leader(
         self, batch: Buffer, leader_epoch: int, now_ms: int, *args: Any, **kw: Any

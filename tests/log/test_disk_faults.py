@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import errno
 import os
+import uuid
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from penstock.base.clock import ManualClock
 from penstock.base.settings import LogConfig
+from penstock.cluster.image import PartitionRegistration
+from penstock.log import maintenance
 from penstock.log.log import Log
 from penstock.log.log_directory import FolderInUse, ForeignFolder
 from penstock.log.log_manager import LogManager
-from penstock.log.results import LogDirectoryFailed, LogWriteError
+from penstock.log.results import LogDirectoryFailed, LogWriteError, Origin
 from penstock.log.verify import verify
+from penstock.protocol.batch import build_marker, patch_offset_and_epoch
 from penstock.protocol.errors import ErrorCode
-from penstock.testing.log_tools import append, batch_of, commit_all, put, read_all, reload
+from penstock.replication.partition import Partition
+from penstock.testing.log_tools import append, batch_of, commit_all, end_transaction, put, read_all, reload
 
 MakeLog = Callable[..., Log]
 
@@ -239,3 +245,126 @@ def test_a_folder_of_another_broker_or_cluster_is_refused(tmp_path: Path, clock:
         LogManager([tmp_path / "a"], lambda topic: LogConfig(), clock, node_id=2, cluster_id="c").start()
     with pytest.raises(ForeignFolder, match="cluster"):
         LogManager([tmp_path / "a"], lambda topic: LogConfig(), clock, node_id=1, cluster_id="other").start()
+
+
+class Refusing:
+    """Refuses to open, or to write to, files whose name ends so; counts how often."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, suffix: str, error: int = errno.ENOSPC, calls: str = "open") -> None:
+        self.refused = 0
+        self._suffix, self._error = suffix, error
+        self._real = getattr(os, calls)
+        patch.setattr(os, calls, self._open if calls == "open" else self._call)
+
+    def _open(self, path: str | Path, *arguments: int, **options: int) -> int:
+        if str(path).endswith(self._suffix):
+            self._refuse()
+        return int(self._real(path, *arguments, **options))
+
+    def _call(self, fd: int, *arguments: object) -> object:
+        if Path(f"/proc/self/fd/{fd}").readlink().name.endswith(self._suffix):
+            self._refuse()
+        return self._real(fd, *arguments)
+
+    def _refuse(self) -> None:
+        self.refused += 1
+        raise OSError(self._error, os.strerror(self._error))
+
+
+def open_transaction(log: Log) -> None:
+    for sequence in range(2):
+        result = append(
+            log, (b"k", b"void"), producer_id=9, producer_epoch=0, base_sequence=sequence, transactional=True
+        )
+        assert not result.error
+    commit_all(log)
+
+
+def committed_values(log: Log) -> list[bytes | None]:
+    """What a read_committed consumer keeps of a log without other producers."""
+    aborted = {found.producer_id: found.first_offset for found in log.aborted_transactions(0, log.last_stable_offset)}
+    if 9 in aborted:
+        return []
+    return [record.value for record in read_all(log, 0, log.last_stable_offset)]
+
+
+@pytest.mark.parametrize("where", ["the index cannot be made", "the index is cut", "the marker", "the marker is cut"])
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_an_abort_that_meets_a_full_disk_hides_its_data_once_it_is_tried_again(
+    make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, role: str, where: str
+) -> None:
+    log = make_log()
+    open_transaction(log)
+    marker = bytearray(build_marker(9, 0, False, 0, 5))
+    if role == "follower":
+        patch_offset_and_epoch(marker, 2, 0)
+
+    def abort() -> None:
+        if role == "leader":
+            result = log.append_as_leader(marker, 0, 0, Origin.COORDINATOR)
+            assert not result.error
+        else:
+            log.append_as_follower(marker)
+        commit_all(log)
+
+    with monkeypatch.context() as patch:
+        if where == "the index cannot be made":
+            Refusing(patch, ".txnindex")
+        elif where == "the marker":
+            Refusing(patch, ".log", calls="pwrite")
+        else:
+            FullDisk(patch, 13 if where == "the index is cut" else 40)
+        with pytest.raises(LogWriteError):
+            abort()
+        assert log.last_stable_offset == 0, "the transaction is still open"
+        assert log.log_end_offset == 2
+        assert log.aborted_transactions(0, 2) == []
+    abort()
+    assert log.last_stable_offset == 3
+    assert committed_values(log) == []
+    log.flush()
+    for fresh in (reload(log, recovery_point=log.recovery_point), reload(log, clean=False)):
+        assert committed_values(fresh) == []
+    maintenance.close(log, clean=True)
+    assert committed_values(reload(log, clean=True)) == []
+
+
+def test_an_abort_whose_sync_fails_is_an_abort_all_the_same(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = make_log(flush_messages=1)
+    open_transaction(log)
+    with monkeypatch.context() as patch:
+        Refusing(patch, ".log", calls="fsync")
+        with pytest.raises(LogWriteError):
+            end_transaction(log, 9, commit=False)
+    commit_all(log)
+    assert (log.log_end_offset, log.last_stable_offset) == (3, 3), "the marker is in the log"
+    assert committed_values(log) == []
+
+
+def test_a_flush_that_loses_what_others_staged_does_not_keep_it_to_itself(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Timers and lookups write a log between an append and the write at the end of its wake-up."""
+    manager = manager_of(tmp_path, clock)
+    manager.start()
+    log = manager.get_or_create("t", 0, None, LogConfig())
+    brokers = SimpleNamespace(broker_epoch=lambda broker_id: 1)
+    partition = Partition("t", 0, uuid.UUID(int=1), log, 1, clock, brokers, lambda *_: None, 1000)
+    partition.become_leader(PartitionRegistration((1,), (1,), 1, 0, 0))
+    try:
+        append(log, (b"k", b"v"))
+        partition.dirty = True
+        with monkeypatch.context() as patch:
+            FullDisk(patch, 0)
+            manager.disk_work.flush(log)
+        assert log.log_end_offset == 0
+        partition.write_now()
+        assert partition.write_error is not None, "whoever appended must answer KAFKA_STORAGE_ERROR"
+        partition.write_error = None
+        append(log, (b"k", b"v"))
+        partition.dirty = True
+        partition.write_now()
+        assert partition.write_error is None
+        assert len(read_all(log)) == 1
+    finally:
+        manager.stop()

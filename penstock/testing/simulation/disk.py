@@ -108,6 +108,7 @@ class SimLog:
         self._disk = disk
         self._checker = checker
         self._staged: list[Entry] = []
+        self.voided: LogWriteError | None = None
         stored = self.stored
         stored.epochs = [(epoch, start) for epoch, start in stored.epochs if start < stored.end_offset]
         self.log_start_offset = min(stored.log_start_offset, stored.end_offset)
