@@ -29,6 +29,8 @@ from penstock.cluster.member import ClusterMember
 from penstock.log.log_directory import stored_node_id
 from penstock.log.log_manager import LogManager
 from penstock.replication.replica_manager import ReplicaManager
+from penstock.security.broker_proof import PROOF_FEATURE
+from penstock.security.broker_secret import BrokerSecretKeeper
 from penstock.store.interface import TreeStore
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ class Broker:
         self.transaction_links: Any = None
         self.security: Any = None  # ACL and quota decisions; None allows everything
         self.inter_broker_security: Any = None
+        self.secret_keeper: BrokerSecretKeeper | None = None  # what brokers prove themselves with; None: a node alone
         self.fetch_sessions: Any = None
         self.metrics_server: Any = None
         self.inter_broker = InterBroker(self)
@@ -164,7 +167,14 @@ class Broker:
     async def _open_store(self) -> None:
         """The cluster id and our own come from the store (and must fit to what the log folders say)."""
         self.store = self._new_store()
-        self.member = ClusterMember(self.settings, self.store, self.clock, security=self.inter_broker_security)
+        alone = self.settings.embedded
+        self.member = ClusterMember(
+            self.settings,
+            self.store,
+            self.clock,
+            dial=self.inter_broker.dial,
+            features={} if alone else {PROOF_FEATURE: (0, 0)},
+        )
         known_id = None
         if self.settings.node_id < 0:  # the id of our last life, else one for a node alone, else one from the cluster
             known_id = stored_node_id(Path(folder) for folder in self.settings.log_dirs)
@@ -175,6 +185,9 @@ class Broker:
         self.cluster_id = self.member.cluster_id
         self.image_holder = self.member.images
         self.controller = self.member.controller
+        if not alone:
+            self.secret_keeper = BrokerSecretKeeper(self.store)
+            await self.secret_keeper.start()
 
     def _new_store(self) -> TreeStore:
         if not self.settings.embedded:
@@ -296,6 +309,8 @@ class Broker:
         if self.metrics_server is not None:
             self.metrics_server.close()
         await self.inter_broker.close()
+        if self.secret_keeper is not None:
+            self.secret_keeper.stop()
         await self.loop.run_in_executor(None, self.log_manager.stop)
         await self.member.leave()
 

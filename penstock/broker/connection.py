@@ -58,8 +58,10 @@ def _local_address(sock: socket.socket) -> tuple[str, int]:
 class Connection:
     __slots__ = (
         "__weakref__",
+        "admitted",
         "authenticated",
         "blocked",
+        "broker_id",
         "buffer",
         "busy",
         "claimed_bytes",
@@ -79,6 +81,7 @@ class Connection:
         "outbox",
         "principal",
         "produce_shape",
+        "proof",
         "reading",
         "sasl",
         "slots",
@@ -98,6 +101,9 @@ class Connection:
         self.loop: asyncio.AbstractEventLoop = dispatcher.loop
         self.principal = ANONYMOUS
         self.authenticated = False  # by SASL
+        self.admitted = listener.open_access  # whether the dispatcher need not look who calls
+        self.broker_id = -1  # the broker that is proven to be at the other end
+        self.proof: Any = None  # a proof of that under way
         self.produce_shape: ProduceShape | None = None  # what its last produce looked like
         self.sasl: Any = None  # state of an authentication under way, owned by the security room
         self.buffer = bytearray(FIRST_BUFFER_BYTES)

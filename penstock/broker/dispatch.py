@@ -21,6 +21,7 @@ from penstock.broker.memory import RequestMemory
 from penstock.broker.outbox import FileRegion
 from penstock.broker.stats import ApiStats
 from penstock.broker.wire import FRAME, UNREADABLE, MalformedFrame, NotYet, skip_tagged_fields
+from penstock.security.broker_proof import PROOF_KEY
 from penstock.store.interface import StoreError
 
 if TYPE_CHECKING:
@@ -94,6 +95,9 @@ class Dispatcher:
         self.before_send: list[Callable[[], None]] = []  # run by every flush: write the logs, complete the produces
         self.now = self.coarse_time = time.monotonic()
         self.tasks: set[asyncio.Task[None]] = set()
+        # Only while a cluster is upgraded from a release whose brokers cannot prove themselves; a node alone has none.
+        accepts = broker.settings["penstock.inter.broker.secret"] == "accept"
+        self.accepts_unproven: bool = accepts and not broker.settings.embedded
         self.long_polls: set[Any] = set()  # parked fetches, as replication's FetchWait
         self.draining = False
         self.held: set[Connection] | None = None  # clients that wait for the first image; None: it is here
@@ -138,7 +142,7 @@ class Dispatcher:
                 position = _skip_header_tags(buffer, position, end)
         if position > end:
             raise MalformedFrame("header runs over the frame")
-        if not connection.listener.open_access:
+        if not connection.admitted:
             if not self._may_call(connection, route, api_key):
                 connection.close()
                 return
@@ -161,14 +165,36 @@ class Dispatcher:
     def release_clients(self) -> None:
         held, self.held = self.held or set(), None
         for listener in self.broker.listeners:
-            listener.open_access = listener.is_inter_broker and not listener.needs_sasl
+            listener.open_access = not listener.needs_sasl
+            for connection in listener.connections:
+                connection.admitted = listener.open_access
         for connection in held:
             connection.unmute()
 
     def _may_call(self, connection: Connection, route: Route, api_key: int) -> bool:
-        if route.spec.inter_broker_only and not connection.listener.is_inter_broker:
-            return False
         return not connection.listener.needs_sasl or connection.authenticated or api_key in _BEFORE_AUTHENTICATION
+
+    def _may_speak_as_broker(self, connection: Connection, route: Route) -> bool:
+        """Internal messages are not even decoded before the other side has proven to be a broker."""
+        known = route.spec.key == PROOF_KEY or connection.broker_id >= 0 or self.accepts_unproven
+        if known and connection.listener.is_inter_broker:
+            return True
+        logger.warning(
+            "closing client=%s listener=%s: %s is for brokers that have proven who they are",
+            connection.client_host,
+            connection.listener.name,
+            route.spec.name,
+        )
+        connection.close()
+        return False
+
+    def speaks_for(self, connection: Connection | None, broker_id: int) -> bool:
+        """Whether requests of this connection may be those of that broker."""
+        if connection is None:
+            return False
+        if connection.broker_id >= 0:
+            return connection.broker_id == broker_id
+        return self.accepts_unproven and connection.listener.is_inter_broker
 
     def _refuse_version(self, connection: Connection, api_key: int, version: int, correlation_id: int) -> None:
         """ApiVersions tells the client what it may ask; for everything else Kafka closes the connection."""
@@ -203,6 +229,7 @@ class Dispatcher:
             client_host=connection.client_host,
             listener_name=connection.listener.name,
             principal=connection.principal,
+            broker_id=connection.broker_id,
             connection=connection,
         )
 
@@ -211,6 +238,8 @@ class Dispatcher:
     ) -> None:
         from penstock.protocol import messages
 
+        if route.spec.inter_broker_only and not self._may_speak_as_broker(connection, route):
+            return
         data = bytes(connection.view[position:end])
         try:
             if route.decode is not None:

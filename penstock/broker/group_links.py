@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from penstock.cluster.znodes import sanitize
 from penstock.coordinator.group.context import TopicInfo
 from penstock.coordinator.group.journal import JOURNAL_TOPIC, Journal, RebalanceEntry
 from penstock.coordinator.group.service import TOPIC, GroupCoordinator
@@ -39,7 +40,7 @@ def start_groups(broker: Broker) -> None:
         lambda: partition_count(broker),
         topics=topics,
         record_rebalance=journal.record,
-        group_overrides=lambda group_id: broker.image.config("group", group_id),
+        group_overrides=lambda group_id: broker.image.config("group", sanitize(group_id)),
         write_timeout_ms=int(broker.settings["offsets.commit.timeout.ms"]),
     )
     broker.groups = coordinator

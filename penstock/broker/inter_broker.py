@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from penstock.security.broker_proof import PROOF_FEATURE, PROOF_KEY, Dialler, ProofFailed, read_message
+
 if TYPE_CHECKING:
+    from penstock.broker.api.spec import RequestContext
     from penstock.broker.broker import Broker
     from penstock.client.connection import Connection
+    from penstock.cluster.image import BrokerRegistration
 
 
 class InterBroker:
@@ -15,6 +19,45 @@ class InterBroker:
         self._broker = broker
         self._connections: dict[int, Connection] = {}
         self._locks: dict[int, asyncio.Lock] = {}
+
+    async def dial(self, registration: BrokerRegistration, client_id: str, listener: str | None = None) -> Connection:
+        """A connection of the caller's own to a broker that has proven who it is, as we have."""
+        from penstock.client.connection import Connection
+
+        name = listener or self._broker.settings.inter_broker_listener
+        endpoint = registration.endpoints.get(name)
+        if endpoint is None:
+            raise ConnectionError(f"broker {registration.broker_id} has no listener {name}")
+        connection = await Connection.open(endpoint.host, endpoint.port, client_id, self.security())
+        try:
+            await self._prove(connection, registration)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def _prove(self, connection: Connection, registration: BrokerRegistration) -> None:
+        broker = self._broker
+        if PROOF_FEATURE not in registration.features:
+            if broker.settings["penstock.inter.broker.secret"] == "accept":
+                return
+            raise ConnectionError(
+                f"broker {registration.broker_id} is of a release that cannot prove who it is: set"
+                " penstock.inter.broker.secret=accept until all brokers are upgraded"
+            )
+        assert broker.secret_keeper is not None
+        dialler = Dialler(broker.secret_keeper.secrets, broker.cluster_id, broker.node_id, registration.broker_id)
+        try:
+            proof = dialler.finish(await connection.request_bytes(PROOF_KEY, 0, dialler.hello()))
+            refused = read_message(await connection.request_bytes(PROOF_KEY, 0, proof)).get("refused")
+        except ProofFailed as error:
+            raise ConnectionError(str(error)) from error
+        if refused:
+            raise ConnectionError(f"broker {registration.broker_id} refused the proof: {str(refused)[:200]}")
+
+    def is_broker_principal(self, ctx: RequestContext) -> bool:
+        """Where connections are authenticated, a broker must also have a broker's name."""
+        return True
 
     def address(self, node_id: int) -> tuple[str, int]:
         """Where brokers reach `node_id`; ConnectionError if it is not registered."""
@@ -27,10 +70,10 @@ class InterBroker:
 
     async def open(self, node_id: int) -> Connection:
         """A connection of the caller's own."""
-        from penstock.client.connection import Connection
-
-        host, port = self.address(node_id)
-        return await Connection.open(host, port, f"broker-{self._broker.node_id}", self.security())
+        registration = self._broker.image.brokers.get(node_id)
+        if registration is None:
+            raise ConnectionError(f"broker {node_id} is not registered")
+        return await self.dial(registration, f"broker-{self._broker.node_id}")
 
     async def connect(self, node_id: int) -> Connection:
         """The shared connection to a broker, opened anew when it was lost or the broker moved."""

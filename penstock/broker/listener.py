@@ -71,7 +71,7 @@ def _overrides(text: Any) -> dict[str, int]:
 
 
 class Listener:
-    """`open_access`: every API may be called by whoever connects, so the dispatcher need not look."""
+    """`open_access`: whoever connects may call what clients may call, so the dispatcher need not look."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Listener:
         self.advertised = advertised
         self.is_inter_broker = is_inter_broker
         self.needs_sasl = protocol.startswith("SASL_")
-        self.open_access = is_inter_broker and not self.needs_sasl
+        self.open_access = not self.needs_sasl
         self.dispatcher = dispatcher
         self.loop: asyncio.AbstractEventLoop = dispatcher.loop
         self.limits = limits

@@ -27,7 +27,6 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.client.connection import Connection
-    from penstock.client.security import Security
 
 logger = logging.getLogger(__name__)
 
@@ -60,23 +59,17 @@ class LocalTransport:
 class RemoteTransport:
     """Another broker, over its inter-broker listener."""
 
-    def __init__(self, broker: BrokerRegistration, listener: str, security: Security | None = None) -> None:
+    def __init__(
+        self, broker: BrokerRegistration, dial: Callable[[BrokerRegistration, str], Awaitable[Connection]]
+    ) -> None:
         self._broker = broker
-        self._listener = listener
-        self._security = security
+        self._dial = dial
         self._connection: Connection | None = None
 
     async def push(self, push: ImagePush) -> ImagePushAnswer:
         connection = self._connection
         if connection is None or connection.closed:
-            endpoint = self._broker.endpoints.get(self._listener)
-            if endpoint is None:
-                raise ClientError(f"broker {self._broker.broker_id} has no listener {self._listener}")
-            from penstock.client.connection import Connection  # a broker that is alone never needs it
-
-            connection = self._connection = await Connection.open(
-                endpoint.host, endpoint.port, "penstock-controller", self._security
-            )
+            connection = self._connection = await self._dial(self._broker, "penstock-controller")
         version = format_for(self._broker)
         data = await connection.request_bytes(
             IMAGE_PUSH_KEY, version, encode_push(push, version), timeout_s=PUSH_TIMEOUT_SECONDS

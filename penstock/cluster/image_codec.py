@@ -25,14 +25,19 @@ from penstock.cluster.image import (
     PartitionRegistration,
     TopicImage,
 )
+from penstock.cluster.topic_names import name_problem
 
 IMAGE_PUSH_KEY = 10000
 IMAGE_FEATURE = "penstock.image"
 OLDEST_FORMAT = 0
 FORMAT = 1
 DEFLATED = 1
-MAX_IMAGE_BYTES = 512 * 1024 * 1024
+MAX_IMAGE_BYTES = 256 * 1024 * 1024
 """A message that would inflate beyond this is refused."""
+ALWAYS_INFLATED_BYTES = 1024 * 1024
+MAX_INFLATION = 100
+"""Images shrink to a fifteenth; what claims much more than that is no image."""
+MAX_COMPLAINT_CHARACTERS = 200
 
 
 class ImageFormatError(ValueError):
@@ -97,7 +102,7 @@ def decode_push(data: bytes | memoryview) -> ImagePush:
             delta=delta_from_json(delta) if delta is not None else None,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ImageFormatError(f"malformed image push: {error!r}") from error
+        raise ImageFormatError(_shortened(f"malformed image push: {error!r}")) from error
 
 
 def encode_answer(answer: ImagePushAnswer) -> bytes:
@@ -223,6 +228,8 @@ def _topic_to_json(topic: TopicImage) -> dict[str, Any]:
 def _topic_from_json(body: Mapping[str, Any]) -> TopicImage:
     partitions = {}
     for row in body["partitions"]:
+        if type(row[0]) is not int or row[0] < 0:
+            raise ValueError("a partition's index is a number")
         index, replicas, isr, leader, leader_epoch, partition_epoch, adding, removing, offline, recovering = row[:10]
         partitions[index] = PartitionRegistration(
             tuple(replicas),
@@ -235,7 +242,11 @@ def _topic_from_json(body: Mapping[str, Any]) -> TopicImage:
             tuple(offline),
             bool(recovering),
         )
-    return TopicImage(body["name"], uuid.UUID(hex=body["id"]), partitions)
+    name = body["name"]
+    problem = name_problem(name) if isinstance(name, str) else "A topic's name is a text."
+    if problem is not None:
+        raise ValueError(problem)  # it becomes the name of a folder
+    return TopicImage(name, uuid.UUID(hex=body["id"]), partitions)
 
 
 def _configs_to_json(configs: Mapping[tuple[str, str], Mapping[str, str]]) -> list[Any]:
@@ -254,7 +265,8 @@ def _inflated(data: bytes) -> bytes:
     if data.startswith(b"{"):
         return data
     inflater = zlib.decompressobj()
-    inflated = inflater.decompress(data, MAX_IMAGE_BYTES)
+    limit = min(MAX_IMAGE_BYTES, max(ALWAYS_INFLATED_BYTES, MAX_INFLATION * len(data)))
+    inflated = inflater.decompress(data, limit)
     if not inflater.eof:
         raise ValueError("cut off, or larger than any image")
     return inflated
@@ -263,10 +275,18 @@ def _inflated(data: bytes) -> bytes:
 def _load(data: bytes | memoryview) -> dict[str, Any]:
     try:
         body = json.loads(_inflated(bytes(data)))
-    except (ValueError, zlib.error) as error:
-        raise ImageFormatError(f"not an image message: {error}") from error
-    if not isinstance(body, dict) or not OLDEST_FORMAT <= body.get("format", -1) <= FORMAT:
-        raise ImageFormatError(
-            f"image message of format {body.get('format') if isinstance(body, dict) else body!r}, readable: {FORMAT}"
-        )
+    except (ValueError, zlib.error, RecursionError) as error:
+        raise ImageFormatError(_shortened(f"not an image message: {error}")) from error
+    if not isinstance(body, dict):
+        raise ImageFormatError(f"an image message is not a {type(body).__name__}")
+    told = body.get("format")
+    if type(told) is not int or not OLDEST_FORMAT <= told <= FORMAT:
+        raise ImageFormatError(_shortened(f"image message of format {told!r}, readable: {FORMAT}"))
     return body
+
+
+def _shortened(complaint: str) -> str:
+    """A message that nobody could read must not fill the log."""
+    if len(complaint) <= MAX_COMPLAINT_CHARACTERS:
+        return complaint
+    return f"{complaint[:MAX_COMPLAINT_CHARACTERS]}… ({len(complaint)} characters)"

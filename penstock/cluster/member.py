@@ -39,7 +39,7 @@ from penstock.cluster.image_codec import (
     encode_answer,
 )
 from penstock.cluster.image_holder import ImageHolder
-from penstock.cluster.peer_calls import ask_for_controlled_shutdown
+from penstock.cluster.peer_calls import Dial, ask_for_controlled_shutdown
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.topics import TopicAdmin
 from penstock.protocol.errors import ErrorCode
@@ -55,7 +55,7 @@ from penstock.store.interface import (
 from penstock.store.subscriptions import wait_until_deleted
 
 if TYPE_CHECKING:
-    from penstock.client.security import Security
+    from penstock.client.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +70,10 @@ class BrokerIdInUse(Exception):
     """Another broker holds this id; its registration did not go away within the session time-out."""
 
 
+async def _nobody(broker: BrokerRegistration, client_id: str) -> Connection:
+    raise ConnectionError(f"broker {broker.broker_id} cannot be reached: nobody has said how")
+
+
 class ClusterMember:
     topics: TopicAdmin
     configs: ConfigAdmin
@@ -82,7 +86,8 @@ class ClusterMember:
         store: TreeStore,
         clock: Clock | None = None,
         *,
-        security: Security | None = None,
+        dial: Dial | None = None,
+        dial_control: Dial | None = None,
         features: Mapping[str, tuple[int, int]] | None = None,
     ) -> None:
         self.settings = settings
@@ -92,8 +97,10 @@ class ClusterMember:
         self.cluster_id = ""
         self.images = ImageHolder()
         self.broker_epoch = -1
-        self._security = security
-        """How to log in at other brokers' inter-broker listeners."""
+        self._dial = dial or _nobody
+        """Connects to other brokers' inter-broker listeners."""
+        self._dial_control = dial_control or self._dial
+        """The same where the controller has a listener of its own."""
         self._features = {IMAGE_FEATURE: (OLDEST_FORMAT, FORMAT), **(features or {})}
         self._endpoints: Mapping[str, Endpoint] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -203,7 +210,7 @@ class ClusterMember:
     def _transport_to(self, broker: BrokerRegistration) -> PushTransport:
         if broker.broker_id == self.node_id:
             return LocalTransport(self.images.receive)
-        return RemoteTransport(broker, self.settings.inter_broker_listener, self._security)
+        return RemoteTransport(broker, self._dial_control)
 
     def _apply_dynamic_settings(self, delta: ImageDelta, image: MetadataImage) -> None:
         own = ("broker", str(self.node_id))
@@ -277,9 +284,7 @@ class ClusterMember:
         try:
             if self.controller.is_active:
                 return await self.controller.controlled_shutdown(self.node_id, self.broker_epoch)
-            return await ask_for_controlled_shutdown(
-                self.image, self.settings.inter_broker_listener, self._security, self.node_id, self.broker_epoch
-            )
+            return await ask_for_controlled_shutdown(self.image, self._dial, self.node_id, self.broker_epoch)
         except (NotController, OSError, TimeoutError) as error:
             logger.info("the controller cannot be asked to let broker %d go: %r", self.node_id, error)
             return None

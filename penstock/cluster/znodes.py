@@ -91,8 +91,8 @@ def deletion_path(topic: str) -> str:
 
 
 def sanitize(name: str) -> str:
-    """User and client names as they appear in paths."""
-    return urllib.parse.quote(name, safe="-._")
+    """Names of users, clients and groups as they appear in paths; a name of one or two dots would be a path itself."""
+    return name.replace(".", "%2E") if name in (".", "..") else urllib.parse.quote(name, safe="-._")
 
 
 def desanitize(name: str) -> str:

@@ -35,7 +35,10 @@ Placed = tuple[Path, WantedLog]
 def begin(directory: Path, wanted: WantedLog, new_log: NewLog) -> Log:
     """A log in its own folder. Its topic id is on the disk before anybody can append to it: a folder without an id
     would be taken for the log of whatever topic has the name next."""
-    folder = directory / f"{wanted.topic}-{wanted.partition}"
+    name = f"{wanted.topic}-{wanted.partition}"
+    folder = directory / name
+    if Path(name).name != name or wanted.partition < 0:  # checked at the door as well: it must stay in its directory
+        raise ValueError(f"no replica can lie in a folder named {name[:300]!r}")
     log = new_log(folder, wanted.topic, wanted.partition, wanted.config, wanted.topic_id)
     try:
         folder.mkdir()

@@ -10,6 +10,8 @@ from penstock.base.settings.model import PASSWORD, STRING, Scope, Setting, one_o
 READ_ONLY = Scope.READ_ONLY
 
 OWN: tuple[Setting, ...] = (
+    Setting("penstock.inter.broker.secret", STRING, "required", one_of("required", "accept"), READ_ONLY,
+            "Whether brokers must prove who they are; accept is for an upgrade from a release that could not."),
     Setting("penstock.log.format", STRING, "text", one_of("text", "json"), READ_ONLY,
             "Form of the broker's own log lines."),
     Setting("penstock.log.level", STRING, "info", one_of("debug", "info", "warning", "error"), READ_ONLY,

@@ -30,7 +30,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     if ctx.api_version < FIRST_BROKER_VERSION:
         codes = await _add_for_client(broker, ctx, request)
         return api.Response(results_by_topic_v3_and_below=_results(api, codes))
-    if not allowed(broker, ctx, "CLUSTER_ACTION", "CLUSTER", "kafka-cluster"):
+    if ctx.broker_id < 0 and not broker.dispatcher.speaks_for(ctx.connection, ctx.broker_id):
         return api.Response(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     answers = await asyncio.gather(*(_for_broker(broker, transaction) for transaction in request.transactions))
     return api.Response(

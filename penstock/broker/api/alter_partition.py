@@ -1,6 +1,6 @@
-"""AlterPartition (key 56, versions 2–3): a leader asks the controller to record a new ISR. Between brokers only.
+"""AlterPartition (key 56, version 3): a leader asks the controller to record a new ISR. Between brokers only.
 
-v3 names the members with their broker epochs, so that a replica which died and came back since its leader last looked
+Members are named with their broker epochs, so that a replica which died and came back since its leader last looked
 is refused. Answered by the active controller; any other broker says NOT_CONTROLLER.
 """
 
@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.cluster.events import AlterPartitions, AlterPartitionsAnswer
 
-API = ApiSpec(56, "AlterPartition", 2, 3, inter_broker_only=True)
+API = ApiSpec(56, "AlterPartition", 3, 3, inter_broker_only=True)
 
 
 async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     from penstock.cluster.controller_driver import NotController
 
+    if not broker.dispatcher.speaks_for(ctx.connection, request.broker_id):
+        return messages.api("alter_partition").Response(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     try:
         answer = await broker.controller.alter_partition(event_of(request))
     except NotController:
@@ -42,7 +44,7 @@ def event_of(request: Any) -> AlterPartitions:
                     partition=partition.partition_index,
                     leader_epoch=partition.leader_epoch,
                     partition_epoch=partition.partition_epoch,
-                    new_isr=members or tuple(map(IsrMember, getattr(partition, "new_isr", ()))),
+                    new_isr=members,
                     topic_id=topic.topic_id,
                     recovering=partition.leader_recovery_state == 1,
                 )

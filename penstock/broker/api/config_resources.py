@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.base.settings import BROKER_SETTINGS, Setting, SettingsError, Source
 from penstock.base.settings.describe import ConfigRow, Synonym
 from penstock.cluster.topic_names import name_problem
+from penstock.cluster.znodes import sanitize
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def config_key(broker: Broker, kind: ResourceType, name: str) -> ConfigKey:
     if kind is ResourceType.GROUP:
         if not name:
             raise BadResource(ErrorCode.INVALID_REQUEST, "There are no defaults for all groups: name a group.")
-        return "group", name
+        return "group", sanitize(name)  # it becomes part of a path
     raise BadResource(ErrorCode.INVALID_REQUEST, "Client metrics have no configs here.")
 
 

@@ -36,4 +36,6 @@ def encode_response(version: int, body: bytes) -> bytes:
 
 
 async def handle(broker: Broker, ctx: RequestContext, request: bytes) -> bytes:
-    return await answer_controlled_shutdown(broker.controller, request)
+    return await answer_controlled_shutdown(
+        broker.controller, request, lambda broker_id: broker.dispatcher.speaks_for(ctx.connection, broker_id)
+    )

@@ -53,6 +53,9 @@ class FetchHandler:
             request = parse_fetch(connection.buffer, version, position, end)
         except UNREADABLE as error:
             raise MalformedFrame(f"fetch v{version}: {error}") from error
+        if request.replica_id >= 0 and not self._is_follower(connection, request):
+            self._refuse_follower(connection, correlation_id, request)
+            return
         context = self.sessions.context(request, self.dispatcher.now)
         slot = self.dispatcher.new_slot(connection, self.route)
         if context.error:
@@ -66,6 +69,18 @@ class FetchHandler:
             connection.mark_dirty()
         else:
             self._park(connection, slot, correlation_id, request, context)
+
+    def _is_follower(self, connection: Connection, request: FetchRequest) -> bool:
+        """A follower's fetch moves the high watermark: only of the broker itself, and of its present life."""
+        return request.replica_epoch >= 0 and self.dispatcher.speaks_for(connection, request.replica_id)
+
+    def _refuse_follower(self, connection: Connection, correlation_id: int, request: FetchRequest) -> None:
+        code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)  # as Kafka answers who may not act for the cluster
+        slot = self.dispatcher.new_slot(connection, self.route)
+        results: Results = [(asked, Fetched(code)) for asked in request.partitions]
+        slot.parts = encode_fetch(request.version, correlation_id, 0, 0, results)
+        self.route.stats.error(code)
+        connection.mark_dirty()
 
     def _answers_now(self, request: FetchRequest, context: FetchContext, results: Results) -> bool:
         if request.max_wait_ms <= 0 or not context.partitions:

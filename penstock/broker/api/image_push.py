@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.cluster.image_codec import FORMAT, IMAGE_PUSH_KEY, OLDEST_FORMAT
+from penstock.protocol.errors import ErrorCode
 from penstock.protocol.messages import MalformedMessage
 
 if TYPE_CHECKING:
@@ -20,6 +21,11 @@ API = ApiSpec(IMAGE_PUSH_KEY, "ImagePush", OLDEST_FORMAT, FORMAT, inter_broker_o
 
 
 async def handle(broker: Broker, ctx: RequestContext, request: ImagePush) -> ImagePushAnswer:
+    from penstock.cluster.image_codec import ImagePushAnswer
+
+    if not broker.dispatcher.speaks_for(ctx.connection, request.controller_id):
+        image = broker.image_holder.image
+        return ImagePushAnswer(int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), image.controller_epoch, image.version)
     return await broker.image_holder.receive(request)
 
 
@@ -28,7 +34,7 @@ def decode_request(version: int, data: bytes) -> ImagePush:
 
     try:
         return decode_push(data)
-    except (ImageFormatError, KeyError, TypeError, ValueError) as error:
+    except ImageFormatError as error:
         raise MalformedMessage(f"not an image of format {version}: {error}") from error
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.cluster.znodes import desanitize
 from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode
 
@@ -29,7 +30,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     image = broker.image
     brokers = [str(broker_id) for broker_id in sorted(image.brokers)]
     names = {
-        ResourceType.GROUP: sorted(name for kind, name in image.configs if kind == "group"),
+        ResourceType.GROUP: sorted(desanitize(name) for kind, name in image.configs if kind == "group"),
         ResourceType.CLIENT_METRICS: [],
         ResourceType.BROKER_LOGGER: brokers,
         ResourceType.BROKER: brokers,

@@ -1,10 +1,14 @@
-"""OffsetForLeaderEpoch (key 23), versions 2–4: where an epoch ended, so that a reader finds where it diverged."""
+"""OffsetForLeaderEpoch (key 23), versions 2–4: where an epoch ended, so that a reader finds where it diverged.
+
+v3: replica id; whoever names one must be that broker.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.protocol.errors import ErrorCode
 from penstock.replication import reads
 
 if TYPE_CHECKING:
@@ -17,12 +21,15 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     from penstock.protocol import messages
 
     api = messages.api("offset_for_leader_epoch")
+    stranger = request.replica_id >= 0 and not broker.dispatcher.speaks_for(ctx.connection, request.replica_id)
     topics = []
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:
-            partition = broker.replicas.find(topic.topic, asked.partition)
-            if partition is None:
+            partition = None if stranger else broker.replicas.find(topic.topic, asked.partition)
+            if stranger:
+                error, epoch, end_offset = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), -1, -1
+            elif partition is None:
                 error, epoch, end_offset = broker.replicas.hosting_error(topic.topic, asked.partition), -1, -1
             else:
                 error, epoch, end_offset = reads.offset_for_leader_epoch(

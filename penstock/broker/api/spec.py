@@ -80,6 +80,7 @@ class RequestContext:
     client_host: str
     listener_name: str
     principal: Principal = ANONYMOUS
+    broker_id: int = -1  # the broker that this connection is proven to be; cluster actions are its by right
     connection: Connection | None = field(default=None, repr=False)
     throttle_time_ms: int = 0
 

@@ -1,6 +1,7 @@
 """27 WriteTxnMarkers, v1–2: end a transaction in partitions that this broker leads.
 
-Sent by transaction coordinators, and by Kafka's transactions tool to abort a hanging transaction by hand.
+Sent by transaction coordinators (proven brokers), and by Kafka's transactions tool to abort a hanging transaction by
+hand: that needs CLUSTER_ACTION or ALTER on the cluster, and is open to all where there is no authorizer.
 v2: the transaction.version of the coordinator, which decides how strictly the producer's epoch is checked.
 """
 
@@ -23,7 +24,12 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     from penstock.coordinator.transaction.marker_sender import MarkerWrite
 
     cluster = ("CLUSTER", "kafka-cluster")
-    if not allowed(broker, ctx, "CLUSTER_ACTION", *cluster) and not allowed(broker, ctx, "ALTER", *cluster):
+    is_broker = ctx.broker_id >= 0
+    if (
+        not is_broker
+        and not allowed(broker, ctx, "CLUSTER_ACTION", *cluster)
+        and not allowed(broker, ctx, "ALTER", *cluster)
+    ):
         return error_response(request, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), None)
     markers = [
         MarkerWrite(
