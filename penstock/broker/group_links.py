@@ -79,7 +79,12 @@ class ImageTopics:
                 changed = True
         if changed:
             self._version += 1
-        gone = {name for name in delta.topics_removed if name not in image.topics}
+        # Also one that came again in the same change: it is another topic, and begins without offsets.
+        gone = {
+            name
+            for name, topic_id in delta.topics_removed.items()
+            if name not in image.topics or image.topics[name].topic_id != topic_id
+        }
         if gone and self.on_deleted is not None:
             self.on_deleted(gone)
 

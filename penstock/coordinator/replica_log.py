@@ -137,6 +137,10 @@ class ReplicaShardLog:
             raise LookupError(f"{self.topic}-{partition} is not hosted here")
         return replica
 
+    def max_batch_bytes(self, partition: int) -> int:
+        log: Any = self._find(partition).log
+        return int(log.config.max_message_bytes)
+
     def committed_offset(self, partition: int) -> int:
         replica = self._replicas.find(self.topic, partition)
         return -1 if replica is None else replica.log.high_watermark

@@ -21,13 +21,16 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import replace
 from typing import Any, Generic
 
 from penstock.base.clock import Clock
 from penstock.coordinator.loader import load_partition
-from penstock.coordinator.shard_log import NO_PRODUCER, Marker, ShardLog, coordinator_error
+from penstock.coordinator.shard_log import NO_PRODUCER, Appended, Marker, Record, ShardLog, coordinator_error
 from penstock.coordinator.shards import (
+    BATCH_OVERHEAD_BYTES,
     EXCLUSIVE,
+    MAX_BATCH_BYTES,
     Command,
     Done,
     M,
@@ -37,8 +40,10 @@ from penstock.coordinator.shards import (
     ShardTimers,
     StateMachine,
     Write,
+    pieces_of,
     runs_of,
 )
+from penstock.coordinator.timer_driver import TimerDriver
 from penstock.coordinator.timers import Timers
 from penstock.protocol.errors import ErrorCode
 
@@ -70,13 +75,11 @@ class CoordinatorRuntime(Generic[M]):
         self.clock = clock
         self._machine_factory = machine_factory
         self._call_soon = call_soon
-        self._call_later = call_later
         self._write_timeout_ms = write_timeout_ms
         self._max_parked = max_parked
         self._load_slice_bytes = load_slice_bytes
         self._shards: dict[int, Shard[M]] = {}
-        self._armed_ms: float | None = None
-        self._armed: Any = None
+        self._timers = TimerDriver(name, self._shards, clock, call_later, self.write)
         log.on_committed(self.advance)
         log.on_lost(self.reload)
 
@@ -109,7 +112,7 @@ class CoordinatorRuntime(Generic[M]):
             self.resigned(partition)
 
     async def _load(self, shard: Shard[M]) -> None:
-        timers = ShardTimers(shard.timers, self._monotonic_ms, self._arm)
+        timers = ShardTimers(shard.timers, self._timers.now_ms, self._timers.arm)
         shard.machine = self._machine_factory(shard.partition, timers)
         try:
             shard.loaded_records = await load_partition(
@@ -127,8 +130,8 @@ class CoordinatorRuntime(Generic[M]):
             return
         shard.last_appended_offset = self.log.end_offset(shard.partition) - 1
         shard.state = ShardState.ACTIVE
-        shard.machine.on_loaded(self.clock.now_ms())
-        self._arm()
+        self._guarded(lambda: shard.machine.on_loaded(self.clock.now_ms()))
+        self._timers.arm()
 
     def _drop(self, shard: Shard[M], error: ErrorCode) -> None:
         shard.timers.clear()
@@ -142,9 +145,9 @@ class CoordinatorRuntime(Generic[M]):
         for write, done in waiting:
             self._fail(write, done, error)
         for _, _, done in deferred:
-            done(error, None)
+            self._guarded(lambda done=done: done(error, None))  # type: ignore[misc]
         if was_active:
-            shard.machine.on_unloaded()
+            self._guarded(shard.machine.on_unloaded)
 
     # Asking ----------------------------------------------------------------------------------------------------
 
@@ -238,9 +241,7 @@ class CoordinatorRuntime(Generic[M]):
             if write.after_commit and self.log.committed_offset(shard.partition) <= shard.last_appended_offset:
                 self._park(shard, shard.last_appended_offset, write, done)
                 return
-            if write.on_committed is not None:
-                write.on_committed()
-            done(ErrorCode.NONE, write.response)
+            self._succeed(write, done)
             return
         shard.pending.append((write, done))
         if key is not None:
@@ -256,8 +257,10 @@ class CoordinatorRuntime(Generic[M]):
         try:
             for _ in range(MAX_ROUNDS_PER_WAKE_UP):
                 pending, shard.pending = shard.pending, []
-                for run in runs_of(pending):
-                    self._append(shard, run)
+                if pending:
+                    max_bytes = self._batch_bytes(shard.partition)
+                    for run in runs_of(pending, max_bytes):
+                        self._append(shard, run, max_bytes)
                 shard.dirty.clear()
                 waiting, shard.deferred = shard.deferred, deque()
                 for key, command, done in waiting:
@@ -275,55 +278,76 @@ class CoordinatorRuntime(Generic[M]):
         if shard.parked:
             self.advance(shard.partition)
 
-    def _append(self, shard: Shard[M], run: list[tuple[Write, Done]]) -> None:
-        if shard.state is not ShardState.ACTIVE:
-            for write, done in run:
-                self._fail(write, done, ErrorCode.NOT_COORDINATOR)
-            return
+    def _batch_bytes(self, partition: int) -> int:
+        try:
+            allowed = self.log.max_batch_bytes(partition)
+        except LookupError:  # it is leaving us: the append says so
+            return MAX_BATCH_BYTES
+        return max(1, min(MAX_BATCH_BYTES, allowed - BATCH_OVERHEAD_BYTES))
+
+    def _append(self, shard: Shard[M], run: list[tuple[Write, Done]], max_bytes: int) -> None:
+        """Append and replay the writes of a run; those of a divisible one piece by piece."""
         first = run[0][0]
+        if first.marker is not None:
+            pieces: list[list[Record]] = [[]]
+        elif first.divisible:
+            pieces = list(pieces_of(first.records, max_bytes))
+        else:
+            pieces = [first.records if len(run) == 1 else [record for write, _ in run for record in write.records]]
+        last_offset = -1
+        for piece in pieces:
+            appended = self._append_piece(shard, first, piece)
+            if appended.error is not ErrorCode.NONE:
+                for write, done in run:
+                    self._fail(write, done, appended.error)
+                return
+            last_offset = shard.last_appended_offset = appended.last_offset
+            if first.divisible:
+                self._replay(shard, replace(first, records=piece), appended.base_offset)
+                continue
+            offset = appended.base_offset
+            for write, _ in run:
+                self._replay(shard, write, offset)
+                offset += len(write.records)
+        for write, done in run:
+            self._park(shard, last_offset, write, done)
+
+    def _append_piece(self, shard: Shard[M], write: Write, records: list[Record]) -> Appended:
+        """The error is in the words that clients of a coordinator know."""
+        if shard.state is not ShardState.ACTIVE:
+            return Appended(ErrorCode.NOT_COORDINATOR)
         now_ms = self.clock.now_ms()
         try:
-            if first.marker is not None:
-                appended = self.log.append_marker(shard.partition, first.marker, now_ms, shard.leader_epoch)
+            if write.marker is not None:
+                appended = self.log.append_marker(shard.partition, write.marker, now_ms, shard.leader_epoch)
             else:
-                records = first.records if len(run) == 1 else [record for write, _ in run for record in write.records]
                 appended = self.log.append(
-                    shard.partition, records, now_ms, first.producer, shard.leader_epoch, first.guard
+                    shard.partition, records, now_ms, write.producer, shard.leader_epoch, write.guard
                 )
         except OSError:
             logger.exception("cannot append to %s-%d", self.name, shard.partition)
-            for write, done in run:
-                self._fail(write, done, ErrorCode.NOT_COORDINATOR)
             self.reload(shard.partition)
-            return
+            return Appended(ErrorCode.NOT_COORDINATOR)
         if appended.error is not ErrorCode.NONE:
-            for write, done in run:
-                self._fail(write, done, coordinator_error(appended.error))
-            return
-        self._replay(shard, run, appended.base_offset)
-        shard.last_appended_offset = appended.last_offset
-        for write, done in run:
-            self._park(shard, appended.last_offset, write, done)
+            return Appended(coordinator_error(appended.error))
+        return appended
 
-    def _replay(self, shard: Shard[M], run: list[tuple[Write, Done]], offset: int) -> None:
+    def _replay(self, shard: Shard[M], write: Write, offset: int) -> None:
         machine = shard.machine
-        for write, _ in run:
-            if write.marker is not None:
-                machine.replay_marker(write.marker.producer, write.marker.commit, offset)
-            elif write.replay:
-                producer = write.producer or NO_PRODUCER
-                for record in write.records:
-                    machine.replay(record, offset, producer)
-                    offset += 1
-            else:
-                offset += len(write.records)
+        if write.marker is not None:
+            machine.replay_marker(write.marker.producer, write.marker.commit, offset)
+        elif write.replay:
+            producer = write.producer or NO_PRODUCER
+            for record in write.records:
+                machine.replay(record, offset, producer)
+                offset += 1
 
     def _park(self, shard: Shard[M], last_offset: int, write: Write, done: Done) -> None:
-        deadline_ms = self._monotonic_ms() + self._write_timeout_ms
+        deadline_ms = self._timers.now_ms() + self._write_timeout_ms
         if not shard.expires:
             shard.expires = True
             shard.timers.schedule(_EXPIRY, deadline_ms, None, self._expire(shard))
-            self._arm_for(deadline_ms)
+            self._timers.arm_for(deadline_ms)
         shard.parked.append(Parked(last_offset, deadline_ms, write, done))
 
     def advance(self, partition: int) -> None:
@@ -334,13 +358,11 @@ class CoordinatorRuntime(Generic[M]):
         committed = self.log.committed_offset(partition)
         while shard.parked and shard.parked[0].last_offset < committed:
             parked = shard.parked.popleft()
-            if parked.write.on_committed is not None:
-                parked.write.on_committed()
-            parked.done(ErrorCode.NONE, parked.write.response)
+            self._succeed(parked.write, parked.done)
 
     def _expire(self, shard: Shard[M]) -> Command:
         def expire(_machine: M, _now_ms: int) -> Write:
-            now_ms = self._monotonic_ms()
+            now_ms = self._timers.now_ms()
             while shard.parked and shard.parked[0].deadline_ms <= now_ms:
                 parked = shard.parked.popleft()
                 self._fail(parked.write, parked.done, coordinator_error(ErrorCode.REQUEST_TIMED_OUT))
@@ -351,49 +373,33 @@ class CoordinatorRuntime(Generic[M]):
 
         return expire
 
-    @staticmethod
-    def _fail(write: Write, done: Done, error: ErrorCode) -> None:
-        if write.on_failed is not None:
-            write.on_failed(error)
-        done(error, None)
+    def _succeed(self, write: Write, done: Done) -> None:
+        if write.on_committed is None or self._guarded(write.on_committed):
+            self._guarded(lambda: done(ErrorCode.NONE, write.response))
+        else:
+            self._guarded(lambda: done(ErrorCode.UNKNOWN_SERVER_ERROR, None))
 
-    # Time ------------------------------------------------------------------------------------------------------
+    def _fail(self, write: Write, done: Done, error: ErrorCode) -> None:
+        on_failed = write.on_failed
+        if on_failed is not None:
+            self._guarded(lambda: on_failed(error))
+        self._guarded(lambda: done(error, None))
 
-    def _monotonic_ms(self) -> float:
-        return self.clock.monotonic() * 1000
-
-    def _arm(self) -> None:
-        deadlines = [at_ms for shard in self._shards.values() if (at_ms := shard.timers.next_deadline_ms()) is not None]
-        if deadlines:
-            self._arm_for(min(deadlines))
-
-    def _arm_for(self, earliest_ms: float) -> None:
-        if self._armed_ms is not None and self._armed_ms <= earliest_ms:
-            return
-        if self._armed is not None:
-            self._armed.cancel()
-        self._armed_ms = earliest_ms
-        self._armed = self._call_later(max(0.0, earliest_ms - self._monotonic_ms()) / 1000, self._wake)
-
-    def _wake(self) -> None:
-        self._armed = self._armed_ms = None
-        self.run_timers()
-        self._arm()
+    def _guarded(self, callback: Callable[[], Any]) -> bool:
+        """Call back on behalf of one request: whatever goes wrong there, the others are answered."""
+        try:
+            callback()
+        except Exception:
+            logger.exception("a callback failed on %s", self.name)
+            return False
+        return True
 
     def run_timers(self) -> None:
         """Run what is due."""
-        now_ms = self._monotonic_ms()
-        for shard in list(self._shards.values()):
-            if shard.state is ShardState.ACTIVE:
-                for key, command in shard.timers.pop_due(now_ms):
-                    self.write(shard.partition, key, command, _ignore)
+        self._timers.run_due()
 
 
 _EXPIRY = ("runtime", "expiry of parked answers")
-
-
-def _ignore(_error: ErrorCode, _response: Any) -> None:
-    """Nobody asked, nobody is answered: timers."""
 
 
 def _future() -> tuple[asyncio.Future[tuple[ErrorCode, Any]], Done]:

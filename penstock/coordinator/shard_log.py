@@ -68,6 +68,9 @@ class ShardLog(Protocol):
     def append_marker(self, partition: int, marker: Marker, now_ms: int, leader_epoch: int) -> Appended:
         """Append the control batch that ends a transaction."""
 
+    def max_batch_bytes(self, partition: int) -> int:
+        """The largest batch that the log takes (`max.message.bytes`)."""
+
     def committed_offset(self, partition: int) -> int:
         """The high watermark: records below it survive every failover."""
 

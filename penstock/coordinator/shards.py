@@ -19,6 +19,8 @@ from penstock.protocol.errors import ErrorCode
 __all__ = ["EXCLUSIVE", "Command", "Done", "Parked", "Shard", "ShardState", "ShardTimers", "StateMachine", "Write"]
 
 MAX_BATCH_BYTES = 512 * 1024
+RECORD_OVERHEAD_BYTES = 24  # lengths, delta and attributes of a record at their longest, and a share of the header
+BATCH_OVERHEAD_BYTES = 64
 
 EXCLUSIVE = "\0exclusive"
 
@@ -41,6 +43,8 @@ class Write:
     on_failed: Callable[[ErrorCode], None] | None = None
     marker: Marker | None = None
     """End this transaction here, instead of appending records."""
+    divisible: bool = False
+    """The records may go out in several batches, each replayed on its own: tombstones, of which there may be many."""
     after_commit: bool = False
     """Without records: answer only when all that the command may have seen is committed."""
 
@@ -110,6 +114,7 @@ class Shard(Generic[M]):
         self.state = ShardState.LOADING
         self.machine: M
         self.timers = TimerQueue()
+        self.timer_retries_ms: dict[Hashable, float] = {}  # of timers whose last write was refused: the next pause
         self.pending: list[tuple[Write, Done]] = []
         self.dirty: set[Hashable] = set()
         self.deferred: deque[tuple[Hashable, Command, Done]] = deque()
@@ -121,15 +126,33 @@ class Shard(Generic[M]):
         self.loaded_records = 0
 
 
-def runs_of(pending: list[tuple[Write, Done]]) -> Iterator[list[tuple[Write, Done]]]:
+def size_of(record: Record) -> int:
+    return len(record.key) + len(record.value or b"") + RECORD_OVERHEAD_BYTES
+
+
+def pieces_of(records: list[Record], max_bytes: int) -> Iterator[list[Record]]:
+    """Cut records into batches of at most so many bytes; none is empty."""
+    piece: list[Record] = []
+    size = 0
+    for record in records:
+        record_bytes = size_of(record)
+        if piece and size + record_bytes > max_bytes:
+            yield piece
+            piece, size = [], 0
+        piece.append(record)
+        size += record_bytes
+    yield piece
+
+
+def runs_of(pending: list[tuple[Write, Done]], max_bytes: int) -> Iterator[list[tuple[Write, Done]]]:
     """Cut the writes of a wake-up into batches: plain ones share one, transactions and markers stand alone."""
     run: list[tuple[Write, Done]] = []
     size = 0
     for item in pending:
         write = item[0]
-        alone = write.producer is not None or write.marker is not None
-        write_bytes = sum(len(record.key) + len(record.value or b"") + 16 for record in write.records)
-        if run and (alone or size + write_bytes > MAX_BATCH_BYTES):
+        alone = write.producer is not None or write.marker is not None or write.divisible
+        write_bytes = sum(map(size_of, write.records))
+        if run and (alone or size + write_bytes > max_bytes):
             yield run
             run, size = [], 0
         if alone:

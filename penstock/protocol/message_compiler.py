@@ -121,10 +121,19 @@ class StructCompiler:
         self._classes = classes
         self._prefix = prefix
 
-    def message_class(self, schema: StructSchema) -> type[Struct]:
-        cls = self._classes.get(schema.name)
+    def _class(self, name: str) -> type[Struct]:
+        cls = self._classes.get(name)
         if cls is None:
-            cls = self._classes[schema.name] = type(schema.name, (Struct,), {"FIELDS": {}})
+            cls = self._classes[name] = type(name, (Struct,), {"FIELDS": {}})
+        return cls
+
+    def add_fields(self, name: str, defaults: dict[str, Any]) -> None:
+        """Fields (name → default) that other versions of a struct have."""
+        for field, default in defaults.items():
+            self._class(name).FIELDS.setdefault(field, default)
+
+    def message_class(self, schema: StructSchema) -> type[Struct]:
+        cls = self._class(schema.name)
         for field in schema.fields:
             nested = self.message_class(field.struct) if field.struct else None
             default = nested if isinstance(field.default, StructSchema) else field.default

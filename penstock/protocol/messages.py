@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 from penstock.protocol import kio_schema
+from penstock.protocol.former_fields import FORMER_FIELDS
 from penstock.protocol.message_compiler import Decoder, Encoder, MalformedMessage, Struct, StructCompiler
 
 __all__ = [
@@ -46,7 +47,10 @@ class ApiMessages:
         self._complete = False
         for direction in ("request", "response"):
             schema = kio_schema.message_schema(name, self.max_version, direction)
-            self._roots[direction] = StructCompiler(self._classes[direction]).message_class(schema)
+            compiler = StructCompiler(self._classes[direction])
+            self._roots[direction] = compiler.message_class(schema)
+            for struct_name, fields in FORMER_FIELDS.get(name, {}).get(direction, {}).items():
+                compiler.add_fields(struct_name, fields)
 
     @property
     def Request(self) -> Any:  # noqa: N802 - reads as the class that it returns

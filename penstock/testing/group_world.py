@@ -38,6 +38,7 @@ class MemoryLog:
         self.committed: dict[int, int] = {}
         self.commits = True
         self.refuses = ErrorCode.NONE
+        self.max_bytes = 1_048_588
         self.appends = 0
         self._listeners: list[Callable[[int], None]] = []
 
@@ -58,6 +59,8 @@ class MemoryLog:
     def _take(self, partition: int, encoded: bytes) -> Appended:
         if self.refuses is not ErrorCode.NONE:
             return Appended(self.refuses)
+        if len(encoded) > self.max_bytes:
+            return Appended(ErrorCode.MESSAGE_TOO_LARGE)
         self.appends += 1
         base = self.ends.get(partition, 0)
         batch = bytearray(encoded)
@@ -82,6 +85,9 @@ class MemoryLog:
             end = self.committed.get(partition, 0)
             self.batches[partition] = [batch for batch in batches if BatchHeader.parse(batch).next_offset <= end]
             self.ends[partition] = end
+
+    def max_batch_bytes(self, partition: int) -> int:
+        return self.max_bytes
 
     def committed_offset(self, partition: int) -> int:
         return self.committed.get(partition, 0)

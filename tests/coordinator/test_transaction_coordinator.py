@@ -286,6 +286,23 @@ async def test_a_log_that_refuses_changes_nothing(world: World) -> None:
     await coordinator.stop()
 
 
+@story
+async def test_a_completion_that_the_log_refuses_is_written_later(world: World) -> None:
+    """Nobody has to wait for a scan: until it is written the producer can begin nothing."""
+    coordinator = await world.coordinator()
+    pair = await opened(coordinator)
+    world.partitions.open.clear()
+    assert (await coordinator.end("t", *pair, True, 2)).error is E.NONE
+    world.log.refuses = E.NOT_ENOUGH_REPLICAS
+    world.partitions.open.set()
+    while coordinator.markers.in_flight:
+        await asyncio.sleep(0.01)
+    world.log.refuses = E.NONE
+    assert await settled(coordinator) is S.COMPLETE_COMMIT
+    assert len(world.partitions.written) == 1, "the markers were there already"
+    await coordinator.stop()
+
+
 class Link:
     """The way to a coordinator that answers as told."""
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from kio.index import load_request_schema
 from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 
-from penstock.protocol import messages
-from penstock.protocol.messages import MalformedMessage
+from penstock.protocol import kio_schema, messages
+from penstock.protocol.messages import ApiMessages, MalformedMessage
 
 ALL_APIS = sorted(api_key_map.items())
 
@@ -88,3 +89,26 @@ def test_an_api_has_one_set_of_classes_by_name_and_by_key() -> None:
     assert messages.api("metadata") is messages.api(3)
     old = messages.api("metadata").Request(topics=[])
     assert messages.encode_request(3, 9, old)  # a version with a field that the newest lacks
+
+
+@pytest.mark.parametrize(("key", "name"), ALL_APIS)
+def test_every_class_knows_the_fields_of_all_versions_before_any_of_them_came(key: int, name: str) -> None:
+    """A fresh process whose first request is of the newest version answers as one that has seen the oldest."""
+    fresh = ApiMessages(name)
+    expected: dict[tuple[str, str, str], Any] = {}
+
+    def collect(direction: str, struct: kio_schema.StructSchema) -> None:
+        for field in struct.fields:
+            expected.setdefault((direction, struct.name, field.name), field.default)
+            if field.struct is not None:
+                collect(direction, field.struct)
+
+    for direction in ("request", "response"):
+        for version in range(fresh.max_version, fresh.min_version - 1, -1):
+            collect(direction, kio_schema.message_schema(name, version, direction))
+    for (direction, struct, field), default in expected.items():
+        known = (fresh.request_struct if direction == "request" else fresh.response_struct)(struct).FIELDS
+        if isinstance(default, kio_schema.StructSchema):
+            assert field in known
+        else:
+            assert known[field] == default, f"{direction} {struct}.{field}"

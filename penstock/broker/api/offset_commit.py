@@ -1,6 +1,7 @@
 """8 OffsetCommit, v2–10: store positions of a group (or of a simple committer: generation -1, no member id).
 
-v5: no retention time · v6: leader epochs · v7: instance ids · v8: flexible · v9: KIP-848 epochs · v10: topic ids.
+v2–4: retention_time_ms, how long to keep this commit · v6: leader epochs · v7: instance ids · v8: flexible ·
+v9: KIP-848 epochs · v10: topic ids.
 Answered when the records are committed; commits of one wake-up share an append.
 """
 
@@ -53,7 +54,7 @@ def hot_handler(dispatcher: Dispatcher, route: Route) -> HotHandler:
             connection.mark_dirty()
 
         if entries:
-            broker.groups.commit(_who(request), version, entries, done)
+            broker.groups.commit(_who(request), version, entries, done, request.retention_time_ms)
         else:
             done(ErrorCode.NONE, [])
 
@@ -73,7 +74,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
             if not future.done():
                 future.set_result(offset_codes(error, response, len(entries)))
 
-        broker.groups.commit(_who(request), ctx.api_version, entries, done)
+        broker.groups.commit(_who(request), ctx.api_version, entries, done, request.retention_time_ms)
         answered = await future
     return _response(request, codes, answered)
 
@@ -104,7 +105,14 @@ def _entries(
                 partitions.append(None)
                 metadata = partition.committed_metadata or ""
                 entries.append(
-                    OffsetToCommit(name, index, partition.committed_offset, partition.committed_leader_epoch, metadata)
+                    OffsetToCommit(
+                        name,
+                        index,
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        metadata,
+                        known.topic_id.bytes,
+                    )
                 )
         codes.append(partitions)
     return entries, codes

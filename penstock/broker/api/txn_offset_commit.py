@@ -32,11 +32,12 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     entries: list[OffsetToCommit] = []
     for topic in request.topics:
         readable = allowed(broker, ctx, "READ", "TOPIC", topic.name)
+        known = broker.image.topics.get(topic.name)
         for partition in topic.partitions:
             key = (topic.name, partition.partition_index)
             if not readable:
                 codes[key] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            elif broker.image.partition(*key) is None:
+            elif known is None or partition.partition_index not in known.partitions:
                 codes[key] = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             else:
                 entries.append(
@@ -45,6 +46,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
                         partition.committed_offset,
                         partition.committed_leader_epoch,
                         partition.committed_metadata or "",
+                        known.topic_id.bytes,
                     )
                 )
     if entries:

@@ -122,7 +122,7 @@ def delete_group(shard: GroupShard, group_id: str) -> Write:
     if occupied:
         return Write(response=ErrorCode.NON_EMPTY_GROUP)
     written = shard.offsets.tombstones(group_id) + group_tombstones(group)
-    return Write(written, ErrorCode.NONE)
+    return Write(written, ErrorCode.NONE, divisible=True)
 
 
 def delete_offsets(shard: GroupShard, group_id: str, partitions: list[tuple[str, int]]) -> Write:
@@ -142,6 +142,6 @@ def delete_offsets(shard: GroupShard, group_id: str, partitions: list[tuple[str,
             continue
         errors.append(ErrorCode.NONE)
         slot = offset_slot(topic, partition)
-        if offsets is not None and slot in offsets.committed:
+        if offsets is not None and (slot in offsets.committed or offsets.is_pending(slot)):
             written.append(offset_tombstone(group_id, slot))
-    return Write(written, errors)
+    return Write(written, errors, divisible=True)

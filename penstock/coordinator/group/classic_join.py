@@ -161,6 +161,9 @@ class ClassicJoin:
             reply(result)
 
         def failed(error: ErrorCode) -> None:
+            if group.static_members.get(request.instance_id or "") != new_id:
+                reply(JoinResult(error, new_id))  # replaced once more, or gone: there is nothing to take back
+                return
             group.update_protocols(member, old_protocols)
             member.rebalance_timeout_ms, member.session_timeout_ms = old_timeouts
             group.replace_static(request.instance_id or "", new_id, old_id)

@@ -150,14 +150,19 @@ def _upgrade(shard: GroupShard, classic: ClassicGroup, request: HeartbeatRequest
 
 
 def commit_offsets(
-    shard: GroupShard, who: Committer, version: int, entries: list[OffsetToCommit], now_ms: int
+    shard: GroupShard,
+    who: Committer,
+    version: int,
+    entries: list[OffsetToCommit],
+    now_ms: int,
+    retention_ms: int = -1,
 ) -> Write:
-    """The response: a code for all of it, or one per entry."""
+    """The response: a code for all of it, or one per entry. `retention_ms` -1: what the broker is set to."""
     error = _check_commit(shard, who, version, entries)
     if error is not ErrorCode.NONE:
         return Write(response=error)
     written, errors = shard.offsets.commit_records(
-        who.group_id, entries, now_ms, shard.context.config.offset_metadata_max_bytes
+        who.group_id, entries, now_ms, shard.context.config.offset_metadata_max_bytes, retention_ms
     )
     return Write(written, errors)
 

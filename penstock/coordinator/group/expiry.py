@@ -48,7 +48,8 @@ def expiry_round(shard: GroupShard, now_ms: int) -> Iterator[list[Record]]:
             assert offsets is not None
             if offsets.committed.get(slot) is not value or offsets.is_pending(slot):
                 continue  # committed anew meanwhile, or a transaction will
-            if is_expired(decode_slot(slot)[0], decode_offset(value)):
+            topic = decode_slot(slot)[0]
+            if is_expired(topic, decode_offset(value)) or shard.offsets.is_of_another_topic(topic, value):
                 written.append(offset_tombstone(group_id, slot))
                 gone += 1
         offsets = shard.offsets.groups.get(group_id)

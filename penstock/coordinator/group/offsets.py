@@ -6,7 +6,8 @@ commit publishes them unless a newer plain commit came in between, an abort drop
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, NamedTuple
 
 from penstock.coordinator.group.offset_records import (
@@ -23,6 +24,8 @@ from penstock.protocol.errors import ErrorCode
 
 __all__ = ["CommittedOffset", "Committer", "GroupOffsets", "OffsetToCommit", "Offsets", "offset_codes"]
 
+VERSION_WITH_TOPIC_ID = 4
+
 
 class OffsetToCommit(NamedTuple):
     topic: str
@@ -30,6 +33,8 @@ class OffsetToCommit(NamedTuple):
     offset: int
     leader_epoch: int
     metadata: str
+    topic_id: bytes = b""
+    """Of the topic that bears the name now; empty where nobody knows."""
 
 
 class Committer(NamedTuple):
@@ -63,14 +68,18 @@ class GroupOffsets:
         self.pending: dict[int, dict[bytes, bytes | None]] = {}
         """By producer id; None where a plain commit has overtaken the transaction's."""
 
+    def slots(self) -> set[bytes]:
+        return {*self.committed, *(slot for pending in self.pending.values() for slot in pending)}
+
     def is_pending(self, slot: bytes) -> bool:
         return any(slot in slots for slots in self.pending.values())
 
 
 class Offsets:
-    """Offsets by group."""
+    """Offsets by group. `topic_id(name)` gives the id of the topic that bears the name now, empty if none does."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic_id: Callable[[str], bytes] = lambda _name: b"") -> None:
+        self._topic_id = topic_id
         self.groups: dict[str, GroupOffsets] = {}
         self._open_transactions: dict[int, set[str]] = {}
         """Groups in which a producer has offsets pending."""
@@ -82,6 +91,7 @@ class Offsets:
         if value is None:
             if offsets is not None:
                 offsets.committed.pop(slot, None)
+                self._forget_pending(group_id, offsets, slot)
                 self._drop_if_empty(group_id, offsets)
             return
         if offsets is None:
@@ -109,6 +119,18 @@ class Offsets:
                 offsets.committed.update((slot, value) for slot, value in slots.items() if value is not None)
             self._drop_if_empty(group_id, offsets)
 
+    def _forget_pending(self, group_id: str, offsets: GroupOffsets, slot: bytes) -> None:
+        """What a tombstone takes away does not come back when a transaction commits."""
+        for producer_id in [key for key, slots in offsets.pending.items() if slot in slots]:
+            slots = offsets.pending[producer_id]
+            del slots[slot]
+            if not slots:
+                del offsets.pending[producer_id]
+                groups = self._open_transactions[producer_id]
+                groups.discard(group_id)
+                if not groups:
+                    del self._open_transactions[producer_id]
+
     def _drop_if_empty(self, group_id: str, offsets: GroupOffsets) -> None:
         if not offsets.committed and not offsets.pending:
             del self.groups[group_id]
@@ -117,18 +139,23 @@ class Offsets:
 
     @staticmethod
     def commit_records(
-        group_id: str, entries: Iterable[OffsetToCommit], now_ms: int, max_metadata_bytes: int
+        group_id: str,
+        entries: Iterable[OffsetToCommit],
+        now_ms: int,
+        max_metadata_bytes: int,
+        retention_ms: int = -1,
     ) -> tuple[list[Record], list[ErrorCode]]:
         """Records for what may be stored, and an error code per entry."""
+        expire_ms = -1 if retention_ms < 0 else now_ms + retention_ms
         prefix = group_prefix(group_id)
         written: list[Record] = []
         errors: list[ErrorCode] = []
-        for topic, partition, offset, leader_epoch, metadata in entries:
+        for topic, partition, offset, leader_epoch, metadata, topic_id in entries:
             if len(metadata) > max_metadata_bytes:
                 errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 continue
             errors.append(ErrorCode.NONE)
-            value = encode_offset(offset, leader_epoch, metadata, now_ms)
+            value = encode_offset(offset, leader_epoch, metadata, now_ms, expire_ms, topic_id)
             written.append(Record(prefix + offset_slot(topic, partition), value))
         return written, errors
 
@@ -140,23 +167,38 @@ class Offsets:
         if topics is None:
             if offsets is None:
                 return []
-            slots = set(offsets.committed)
-            if require_stable:
-                slots.update(slot for pending in offsets.pending.values() for slot in pending)
-            wanted = sorted(decode_slot(slot) for slot in slots)
+            slots = offsets.slots() if require_stable else set(offsets.committed)
+            found = sorted((*decode_slot(slot), slot) for slot in slots)
+            wanted = [
+                (topic, partition)
+                for topic, partition, slot in found
+                if offsets.is_pending(slot) or not self.is_of_another_topic(topic, offsets.committed[slot])
+            ]
         else:
             wanted = [(topic, partition) for topic, partitions in topics for partition in partitions]
         if offsets is None:
             return [CommittedOffset(topic, partition) for topic, partition in wanted]
         return [self._fetch_one(offsets, topic, partition, require_stable) for topic, partition in wanted]
 
-    @staticmethod
-    def _fetch_one(offsets: GroupOffsets, topic: str, partition: int, require_stable: bool) -> CommittedOffset:
+    def _has_current(self, offsets: GroupOffsets, slot: bytes) -> bool:
+        """Whether something was committed here for the topic that bears the name now."""
+        current = self._topic_id(decode_slot(slot)[0])
+        values = [offsets.committed.get(slot), *(slots.get(slot) for slots in offsets.pending.values())]
+        return bool(current) and any(value is not None and decode_offset(value).topic_id == current for value in values)
+
+    def is_of_another_topic(self, name: str, value: bytes) -> bool:
+        """Whether it was committed for a topic that is gone, and another one bears its name now."""
+        if value[1] != VERSION_WITH_TOPIC_ID:
+            return False
+        committed_for, current = decode_offset(value).topic_id, self._topic_id(name)
+        return bool(committed_for) and bool(current) and committed_for != current
+
+    def _fetch_one(self, offsets: GroupOffsets, topic: str, partition: int, require_stable: bool) -> CommittedOffset:
         slot = offset_slot(topic, partition)
         if require_stable and offsets.pending and offsets.is_pending(slot):
             return CommittedOffset(topic, partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
         value = offsets.committed.get(slot)
-        if value is None:
+        if value is None or self.is_of_another_topic(topic, value):
             return CommittedOffset(topic, partition)
         found = decode_offset(value)
         return CommittedOffset(topic, partition, found.offset, found.leader_epoch, found.metadata)
@@ -173,21 +215,18 @@ class Offsets:
     def tombstones(self, group_id: str) -> list[Record]:
         """Forget everything that the group committed."""
         offsets = self.groups.get(group_id)
-        if offsets is None:
-            return []
-        slots = set(offsets.committed)
-        slots.update(slot for pending in offsets.pending.values() for slot in pending)
-        return [offset_tombstone(group_id, slot) for slot in sorted(slots)]
+        return [] if offsets is None else [offset_tombstone(group_id, slot) for slot in sorted(offsets.slots())]
 
-    def delete_topics(self, topics: set[str]) -> list[Record]:
-        """Topics are gone from the cluster: so are offsets in them."""
+    def delete_topics(self, topics: set[str], at_most: int) -> list[Record]:
+        """Topics are gone from the cluster: so are offsets in them, some of which these records take away."""
         names = {offset_slot(topic, 0)[:-4] for topic in topics}
-        return [
+        found = (
             offset_tombstone(group_id, slot)
             for group_id, offsets in self.groups.items()
-            for slot in offsets.committed
-            if slot[:-4] in names
-        ]
+            for slot in sorted(offsets.slots())
+            if slot[:-4] in names and not self._has_current(offsets, slot)
+        )
+        return list(islice(found, at_most))
 
 
 def offset_codes(error: ErrorCode, response: Any, count: int) -> list[int]:

@@ -23,7 +23,7 @@ from penstock.coordinator.group.journal import RebalanceEntry
 from penstock.coordinator.group.offsets import CommittedOffset, Committer, OffsetToCommit
 from penstock.coordinator.group.shard import GroupShard
 from penstock.coordinator.java_hash import partition_of
-from penstock.coordinator.runtime import EXCLUSIVE, CoordinatorRuntime, Done, Write
+from penstock.coordinator.runtime import EXCLUSIVE, CoordinatorRuntime, Done
 from penstock.coordinator.shard_log import Producer, ShardLog
 from penstock.coordinator.timers import Timers
 from penstock.protocol.errors import ErrorCode
@@ -168,12 +168,14 @@ class GroupCoordinator:
 
     # Offsets -------------------------------------------------------------------------------------------------
 
-    def commit(self, who: Committer, version: int, entries: list[OffsetToCommit], done: Done) -> None:
+    def commit(
+        self, who: Committer, version: int, entries: list[OffsetToCommit], done: Done, retention_ms: int = -1
+    ) -> None:
         """`done(error, response)`: the response is a code for all of it, or one per entry (see `offset_codes`)."""
         self.runtime.write(
             self.partition_for(who.group_id),
             None,
-            lambda shard, now_ms: commands.commit_offsets(shard, who, version, entries, now_ms),
+            lambda shard, now_ms: commands.commit_offsets(shard, who, version, entries, now_ms, retention_ms),
             done,
         )
 
@@ -216,14 +218,8 @@ class GroupCoordinator:
 
     def topics_deleted(self, topics: set[str]) -> None:
         """Topics left the cluster: so do offsets committed for them."""
-        for partition, shard in list(self.runtime.machines()):
-            if shard.offsets.delete_topics(topics):
-                self.runtime.write(
-                    partition,
-                    EXCLUSIVE,
-                    lambda machine, _now_ms: Write(machine.offsets.delete_topics(topics)),
-                    _ignore,
-                )
+        for _, shard in self.runtime.machines():
+            shard.forget_topics(topics)
 
     # Administration ------------------------------------------------------------------------------------------
 
@@ -259,10 +255,6 @@ def _split(error: ErrorCode, response: Any) -> tuple[ErrorCode, Any]:
     if isinstance(response, ErrorCode):
         return response, []
     return ErrorCode.NONE, response
-
-
-def _ignore(_error: ErrorCode, _response: Any) -> None:
-    """The next metadata change or expiry tries again."""
 
 
 def _never(*_arguments: Any) -> Any:

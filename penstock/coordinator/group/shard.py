@@ -22,7 +22,7 @@ from penstock.coordinator.group.consumer_heartbeat import ConsumerHeartbeat
 from penstock.coordinator.group.consumer_members import ConsumerMembers
 from penstock.coordinator.group.consumer_target import ConsumerTarget
 from penstock.coordinator.group.context import GroupContext
-from penstock.coordinator.group.expiry import expiry_round
+from penstock.coordinator.group.expiry import OFFSETS_PER_STEP, expiry_round
 from penstock.coordinator.group.journal import Cause
 from penstock.coordinator.group.offsets import Offsets
 from penstock.coordinator.group.records import RecordType
@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 Group = ClassicGroup | ConsumerGroup
 _EXPIRY = ("offsets", "expiry")
+_GONE_TOPICS = ("offsets", "of deleted topics")
 EXPIRY_PAUSE_MS = 20
 _OFFSET_COMMIT = int(RecordType.OFFSET_COMMIT)
 
@@ -49,7 +50,8 @@ class GroupShard:
         self.context = context
         self.clock = clock
         self.groups: dict[str, Group] = {}
-        self.offsets = Offsets()
+        self.offsets = Offsets(self._topic_id)
+        self._gone_topics: set[str] = set()
         self.live = False
         self._expiry: Iterator[list[Record]] | None = None
         now_ms = clock.now_ms
@@ -184,6 +186,25 @@ class GroupShard:
             self._start_sessions(group)
             self.rebalance.maybe_prepare(group, cause)
 
+    # Deleted topics ------------------------------------------------------------------------------------------
+
+    def _topic_id(self, name: str) -> bytes:
+        topic = self.context.topics.by_name(name)
+        return b"" if topic is None else topic.topic_id.bytes
+
+    def forget_topics(self, topics: set[str]) -> None:
+        """Topics left the cluster: so do offsets committed for them, a few at a time, until none is left."""
+        self._gone_topics |= topics
+        self.context.timers.schedule(_GONE_TOPICS, 0, EXCLUSIVE, _forget_gone_topics)
+
+    def forget_gone_topics(self) -> Write:
+        topics = set(self._gone_topics)
+        written = self.offsets.delete_topics(topics, OFFSETS_PER_STEP)
+        if not written:
+            self._gone_topics.clear()
+            return Write()
+        return Write(written, divisible=True, on_committed=lambda: self.forget_topics(set()))
+
     # Expiry --------------------------------------------------------------------------------------------------
 
     def _schedule_expiry(self, delay_ms: float) -> None:
@@ -199,11 +220,16 @@ class GroupShard:
             self._schedule_expiry(self.context.config.offsets_retention_check_interval_ms)
             return Write()
         self._schedule_expiry(EXPIRY_PAUSE_MS)
-        return Write(written)
+        return Write(written, divisible=True)
 
 
 def _expire(shard: Any, now_ms: int) -> Write:
     write: Write = shard.expire(now_ms)
+    return write
+
+
+def _forget_gone_topics(shard: Any, _now_ms: int) -> Write:
+    write: Write = shard.forget_gone_topics()
     return write
 
 

@@ -43,6 +43,7 @@ logger = logging.getLogger(__name__)
 TOPIC = "__transaction_state"
 COMPLETION_WAIT_SECONDS = 0.1
 MAX_WAITS_FOR_COMPLETION = 2
+COMPLETION_RETRY_SECONDS = 0.5
 PRODUCER_IDS_AT_HAND = 16  # commands of one wake-up may each take one
 
 
@@ -93,6 +94,7 @@ class TransactionCoordinator:
         self.limits = limits
         self.producer_ids = producer_ids
         self._transport = transport
+        self._call_later = call_later or loop.call_later
         self.markers = MarkerSender(transport, self._markers_written)
         self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
             TOPIC,
@@ -100,7 +102,7 @@ class TransactionCoordinator:
             clock,
             self._new_shard,
             call_soon=call_soon or loop.call_soon,
-            call_later=call_later or loop.call_later,
+            call_later=self._call_later,
         )
         self._partition_count = partition_count
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
@@ -295,11 +297,12 @@ class TransactionCoordinator:
         self.markers.send(partition, transaction, self.runtime.leader_epoch(partition))
 
     def _markers_written(self, partition: int, transaction: Transaction) -> None:
-        """Completing is a record like any other; if it cannot be written now, the next scan sends the markers again."""
+        """Completing is a record like any other; if it cannot be written now, it is tried again."""
 
         def done(error: ErrorCode, decision: Any) -> None:
             if error:
                 logger.warning("cannot complete transaction %s: %s", transaction.transactional_id, error.name)
+                self._call_later(COMPLETION_RETRY_SECONDS, lambda: self._complete_again(partition, transaction))
             for future in self._waiting.pop(transaction.transactional_id, []):
                 if not future.done():
                     future.set_result(None)
@@ -310,6 +313,12 @@ class TransactionCoordinator:
             lambda shard, now_ms: shard.complete(transaction, now_ms),
             done,
         )
+
+    def _complete_again(self, partition: int, transaction: Transaction) -> None:
+        _, shard = self.runtime.find(partition)
+        current = None if shard is None else shard.transactions.get(transaction.transactional_id)
+        if current == transaction and not self.markers.is_sending(transaction):
+            self._markers_written(partition, transaction)
 
     def _shard_loaded(self, partition: int) -> None:
         task = asyncio.get_running_loop().create_task(self._resume(partition))
