@@ -112,6 +112,7 @@ def run(
     master: Master = None,
 ) -> None:
     """Run a pipeline in the foreground with a live view. Ctrl-C stops it; the next run goes on from there."""
+    from penstock.pipelines import ending
     from penstock.pipelines.execution import PipelineFailed
     from penstock.pipelines.execution import run as run_pipeline
     from penstock.pipelines.load import is_spark_declarative
@@ -124,7 +125,8 @@ def run(
     place = _place(session, state_dir)
     spark = _session_for(spec, master)
     if reset or backfill:
-        place.state_of(spec, spark).reset(backfill=backfill)
+        ending.fence(place.client(spec), spec.name)
+        ending.reset(place.client(spec), spec.name, place.state_of(spec, spark), backfill=backfill)
     stopping = _stop_signals()
     try:
         with views.live_view(session.output, spec.name) as on_progress:
@@ -244,13 +246,17 @@ def _change(session: Session, name: str, desired: Any, verb: str) -> None:
 
 @command(app)
 def delete(session: Session, name: Name) -> None:
-    """Stop and forget an applied pipeline. What it wrote, and its checkpoints, stay."""
-    from penstock.pipelines.control.store import PipelineStore
+    """Stop and forget an applied pipeline: what it was about to write is committed if that was decided, else undone.
 
-    store = PipelineStore(session.client)
-    _known(store.all(), name)
-    store.delete(name)
-    session.output.result({"name": name, "deleted": True}, f"{name} is deleted; its checkpoints and output stay")
+    What it wrote stays. Its runner removes its checkpoints. A deletion that was interrupted may be repeated.
+    """
+    from penstock.operate.pipelines import delete as delete_pipeline
+
+    ended = delete_pipeline(session, name)
+    told = f", {ended} open transactions are ended" if ended else ""
+    session.output.result(
+        {"name": name, "deleted": True, "ended_transactions": ended}, f"{name} is deleted{told}; its output stays"
+    )
 
 
 @command(app)

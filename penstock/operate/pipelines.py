@@ -7,10 +7,29 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from penstock.operate.errors import not_found
+
 if TYPE_CHECKING:
+    from penstock.operate.session import Session
     from penstock.pipelines.control.store import Applied
 
 SILENT_MS = 30_000  # a driver speaks every few seconds; one that does not is gone
+
+
+def delete(session: Session, name: str) -> int:
+    """Forget a pipeline, fence its driver and end its sinks; how many transactions were still open."""
+    from penstock.pipelines import ending
+    from penstock.pipelines.control.store import PipelineStore
+    from penstock.pipelines.spark import sink_decisions as decisions
+
+    store = PipelineStore(session.client)
+    applied = store.all()
+    if name in applied:
+        store.delete(name)
+    elif not session.client.run(lambda inner: decisions.names_of(inner, name)):
+        raise not_found("pipeline", name, applied)
+    ending.fence(session.client, name)
+    return ending.end_pipeline(session.client, name)
 
 
 def pipeline_state(applied: Applied, known: Mapping[str, Any] | None) -> tuple[str, str | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from penstock.client import records
 from penstock.client.client import Client
@@ -13,12 +14,20 @@ from penstock.protocol.batch import build_batch
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.records import Record, new_record
 
+COPIES: Final = 3
+
 
 async def ensure_topic(
-    client: Client, name: str, *, partitions: int = -1, settings: Mapping[str, str] | None = None
+    client: Client,
+    name: str,
+    *,
+    partitions: int = -1,
+    settings: Mapping[str, str] | None = None,
+    internal: bool = False,
 ) -> None:
-    """Create the topic unless it is there; -1 means the cluster's default."""
-    known = (await client.metadata([name])).topics.get(name)
+    """Create the topic unless it is there; -1: the cluster's default. An internal one gets three copies if it can."""
+    view = await client.metadata([name])
+    known = view.topics.get(name)
     if known is not None and not known.error_code:
         return
     api = messages.api("create_topics")
@@ -26,7 +35,7 @@ async def ensure_topic(
     topic = api.request_struct("CreatableTopic")(
         name=name,
         num_partitions=partitions,
-        replication_factor=-1,
+        replication_factor=min(COPIES, len(view.brokers)) if internal and view.brokers else -1,
         assignments=[],
         configs=[config(name=key, value=value) for key, value in (settings or {}).items()],
     )

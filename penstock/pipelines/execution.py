@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import logging
+import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from penstock.pipelines import plan
+from penstock.client.sync import SyncClient
+from penstock.pipelines import ending, plan
 from penstock.pipelines.admin import ensure_topic
 from penstock.pipelines.checkpoint import PipelineState, QueryState, fingerprint
 from penstock.pipelines.connectors.base import Batch, Context, Sink
@@ -20,7 +22,7 @@ from penstock.pipelines.secrets import resolve
 from penstock.pipelines.sessions import fresh_session, missing_executors
 from penstock.pipelines.spark.clients import client_for
 from penstock.pipelines.spec import PipelineSpec, SpecError
-from penstock.pipelines.storage import ReadOnly, storage
+from penstock.pipelines.storage import ReadOnly, is_local, storage
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +51,9 @@ class Place:
     def state_of(self, spec: PipelineSpec, spark: Any = None) -> PipelineState:
         root = spec.settings.checkpoints or self.state_folder
         return PipelineState(storage(f"{root.rstrip('/')}/{spec.name}", spark), spec.name)
+
+    def client(self, spec: PipelineSpec) -> SyncClient:
+        return client_for({**self.properties, **resolve(spec.settings.kafka)})
 
 
 @dataclass
@@ -80,6 +85,8 @@ class Execution:
     ) -> tuple[Execution, list[Prepared]]:
         """Build and check everything; nothing runs yet. Without `keep` nothing is written either."""
         execution = cls(spec, spark, place, keep=keep)
+        if keep:
+            ending.finish_endings(place.client(spec), spec.name, place.state_of(spec, spark))
         return execution, execution._prepare()
 
     # --- before ---
@@ -136,11 +143,33 @@ class Execution:
 
     def start(self, prepared: list[Prepared], *, until_caught_up: bool = False) -> None:
         self._until_caught_up = until_caught_up or self.spec.trigger.available_now
+        self._register([name for item in prepared for name in self._sink_names(item)])
         for item in prepared:
             if item.query.name == DEAD_LETTERS:
                 self._ensure_dead_letter_topic()
             self._start_query(item, until_caught_up)
             self._begun[item.query.name] = functools.partial(self._start_query, item, until_caught_up)
+
+    def _register(self, names: list[str]) -> None:
+        """Whose transactions there will be, said before the first one opens."""
+        client, state = self.place.client(self.spec), self.place.state_of(self.spec, self.spark)
+        root = state.folder.root
+        place = f"{socket.gethostname()}:{root}" if is_local(root) else root
+        ending.end_abandoned(client, self.spec.name, place, state, names)
+        ending.register(client, self.spec.name, place, names)
+
+    def _sink_names(self, item: Prepared) -> list[str]:
+        if item.query.name == DEAD_LETTERS:
+            return [item.state.name]
+        writing = [sink for sink in item.sinks if sink.opens_transactions()]
+        is_streamed = bool(writing) and self._native(item) is not None
+        return [item.state.name if is_streamed else f"{item.state.prefix}{sink.name}" for sink in writing]
+
+    def _native(self, item: Prepared) -> tuple[str, dict[str, str]] | None:
+        """What Spark itself streams into; it lets no Python sink take anything but new rows."""
+        if len(item.sinks) != 1 or item.query.output_mode != "append":
+            return None
+        return item.sinks[0].native()
 
     def _start_query(self, item: Prepared, until_caught_up: bool) -> None:
         writer = self._writer(item).outputMode(item.query.output_mode)
@@ -166,19 +195,22 @@ class Execution:
         return True
 
     def _ensure_dead_letter_topic(self) -> None:
-        client = client_for({**self.place.properties, **resolve(self.spec.settings.kafka)})
-        client.run(lambda inner: ensure_topic(inner, self.spec.dead_letter_topic, settings=_DEAD_LETTER_SETTINGS))
+        self.place.client(self.spec).run(
+            lambda inner: ensure_topic(inner, self.spec.dead_letter_topic, settings=_DEAD_LETTER_SETTINGS)
+        )
 
     def _writer(self, item: Prepared) -> Any:
         if item.query.name == DEAD_LETTERS:
             assert self._planned is not None
             options = {**self._planned.spark_options, "topic": self.spec.dead_letter_topic}
+            options["txnAppId"] = item.state.name
             return item.rows.writeStream.format("penstock").options(**options)
-        if len(item.sinks) == 1:
-            native = item.sinks[0].native()
-            if native is not None:
-                kind, options = native
-                return item.sinks[0].prepare(item.rows).writeStream.format(kind).options(**options)
+        native = self._native(item)
+        if native is not None:
+            kind, options = native
+            if item.sinks[0].opens_transactions():
+                options = {**options, "txnAppId": item.state.name}
+            return item.sinks[0].prepare(item.rows).writeStream.format(kind).options(**options)
         return item.rows.writeStream.foreachBatch(_batch_writer(item))
 
     def _trigger(self, writer: Any, until_caught_up: bool) -> Any:
@@ -234,14 +266,24 @@ class Execution:
 
 
 def is_idle(query: Any) -> bool:
-    """Caught up, but not ending: state with a time to live makes Spark run empty batches for ever."""
+    """Caught up, but not ending: state with a time to live makes Spark run empty batches for ever.
+
+    What counts is that no source moves. Batches without rows may as well be on their way through stretches of aborted
+    or compacted records.
+    """
     last = query.recentProgress[-IDLE_BATCHES:]
-    return len({item["batchId"] for item in last}) == IDLE_BATCHES and not any(item["numInputRows"] for item in last)
+    return len({item["batchId"] for item in last}) == IDLE_BATCHES and not any(_has_moved(item) for item in last)
+
+
+def _has_moved(progress: Mapping[str, Any]) -> bool:
+    return bool(progress["numInputRows"]) or any(
+        source["startOffset"] != source["endOffset"] for source in progress["sources"]
+    )
 
 
 def _batch_writer(item: Prepared) -> Callable[[Any, int], None]:
     def write(rows: Any, number: int) -> None:
-        batch = Batch(item.state.identity, number, item.state.is_backfill and number == 0)
+        batch = Batch(item.state.identity, number, item.state.is_backfill and number == 0, item.state.prefix)
         shared = len(item.sinks) > 1
         if shared:
             rows = rows.persist()

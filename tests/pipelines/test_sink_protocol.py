@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql.types import StringType, StructType
 
 from penstock.pipelines.spark import sink_decisions as decisions
+from penstock.pipelines.spark import sink_legacy as legacy
 from penstock.pipelines.spark import sink_transactions as transactions
 from penstock.pipelines.spark.clients import client_for
 from penstock.pipelines.spark.sink import MARKERS, TWO_PHASE, SinkProtocol, TaskDone
@@ -60,6 +61,38 @@ class Story:
             await decisions.decide(client, owner, self.query, batch_id, chosen, implicit=implicit)
 
         self.client.run(run)
+
+    def end_sink(self) -> int:
+        return self.client.run(lambda inner: decisions.end(inner, self.query))
+
+    def leave_old_decision(self, batch_id: int, done: TaskDone) -> None:
+        """As version 0.1.0 wrote it: a record, and a group's offset that points at it."""
+        import json
+
+        from confluent_kafka import Consumer, Producer, TopicPartition
+
+        assert done.transaction is not None
+        entry = dataclasses.astuple(done.transaction)
+        producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        written: list[int] = []
+        value = json.dumps({"query": self.query, "batch": batch_id, "transactions": [entry]})
+        producer.produce(
+            legacy.TOPIC, value, self.query, 0, on_delivery=lambda _error, message: written.append(message.offset())
+        )
+        assert producer.flush(30) == 0
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": legacy.group_of(self.query)})
+        pointer = TopicPartition(legacy.TOPIC, 0, written[0], metadata=str(batch_id))
+        consumer.commit(offsets=[pointer], asynchronous=False)
+        consumer.close()
+        legacy._absent.clear()
+
+    def delete_group(self) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        group = legacy.group_of(self.query)
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        admin.delete_consumer_groups([group])[group].result(30)
+        legacy._absent.clear()
 
     def end(self, done: TaskDone, *, commit: bool) -> None:
         async def run(client: Any) -> None:
@@ -224,6 +257,81 @@ def test_ids_are_used_again_so_their_number_stays_bounded(story: Story) -> None:
         story.protocol.commit([done], batch_id)
     assert len(names) == 2
     assert story.visible() == [f"{batch_id}" for batch_id in range(6)]
+
+
+def test_a_batch_that_comes_again_without_rows_leaves_nothing_open(story: Story) -> None:
+    story.task(0, "first-try")  # the driver dies here, and what the pipeline computes now is nothing
+    empty = story.protocol.write(story.query, 0, 0, iter([pa.RecordBatch.from_pydict({"key": [], "value": []})]))
+    story.protocol.commit([empty], 0)
+    assert story.open() == []
+    story.protocol.commit([story.task(1, "next")], 1)
+    assert story.visible() == ["next"]
+
+
+# --- endings: a pipeline that is reset or deleted ---
+
+
+def test_an_ending_commits_what_is_decided_and_aborts_the_rest(story: Story) -> None:
+    decided, lost = story.task(0, "decided"), story.task(0, "lost", partition=1)
+    story.decide_only(0, decided)  # and then the driver was killed
+    assert story.end_sink() == 2
+    assert story.visible() == ["decided"]
+    assert story.open() == []
+    assert story.end_sink() == 0  # once more, as after a crash half-way
+    assert lost.transaction is not None
+
+
+def test_after_an_ending_the_old_driver_and_its_late_attempts_change_nothing(story: Story) -> None:
+    waiting = story.task(0, "waiting")
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        yield from rows("late")
+        story.end_sink()  # while this attempt was still reading its input
+
+    with pytest.raises(TransactionLost, match=r"decided without this attempt|no longer ours"):
+        story.protocol.write(story.query, 0, 1, slow())
+    with pytest.raises(decisions.AnotherDriver, match="reset or deleted"):
+        story.protocol.commit([waiting], 0)
+    with pytest.raises(decisions.AnotherDriver, match="reset or deleted"):
+        story.task(1, "later")
+    assert story.open() == [] and story.visible() == []
+
+
+def test_a_sink_is_known_before_its_first_transaction(story: Story) -> None:
+    story.client.run(lambda inner: decisions.register(inner, story.query, "shop", "here"))
+    assert list(story.client.run(lambda inner: decisions.names_of(inner, "shop"))) == [story.query]
+    story.protocol.commit([story.task(0, "a")], 0)
+    known = story.client.run(lambda inner: decisions.names_of(inner, "shop"))[story.query]
+    assert (known.batch, known.place) == (0, "here")
+    story.end_sink()
+    assert story.client.run(lambda inner: decisions.names_of(inner, "shop")) == {}
+    assert story.client.run(lambda inner: decisions.ended_names(inner, [story.query, "nobody"])) == [story.query]
+
+
+# --- what older versions left ---
+
+
+def test_a_decision_of_an_older_version_is_found_by_its_group_and_taken_over(story: Story) -> None:
+    done = story.task(7, "decided then")
+    assert done.transaction is not None
+    story.leave_old_decision(7, done)
+    repeated = story.task(7, "again")
+    assert repeated.transaction is None and repeated.rows == 0
+    state = story.client.run(lambda inner: decisions.register(inner, story.query, "shop", "here"))
+    assert (state.batch, state.transactions) == (7, (done.transaction,))
+    # From here on the group may go: what counts is kept in a topic.
+    story.delete_group()
+    story.protocol.commit([story.task(7, "and again")], 7)
+    assert story.visible() == ["decided then"]
+
+
+def test_nothing_that_a_sink_remembers_is_an_offset_that_could_expire(story: Story) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    story.protocol.commit([story.task(0, "a")], 0)
+    admin = AdminClient({"bootstrap.servers": story.bootstrap, "log_level": 0})
+    groups = [group.group_id for group in admin.list_consumer_groups().result(30).valid]
+    assert not [group for group in groups if story.query in group]
 
 
 def test_an_empty_task_opens_nothing(story: Story) -> None:

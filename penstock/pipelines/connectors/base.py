@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from penstock.pipelines.spec import Frozen
+from penstock.pipelines.spec import Frozen, SpecError
 from penstock.pipelines.storage import Storage
 
 
@@ -60,6 +60,20 @@ class Batch:
     query: str  # unique to the query's checkpoint
     number: int
     is_backfill: bool = False  # the first batch of a backfill: what is in a table is to be replaced
+    prefix: str | None = None  # of the names by which topics know it
+
+    def name_for(self, sink: str) -> str:
+        """By what a sink remembers the batches of this query."""
+        return f"{self.prefix if self.prefix is not None else f'{self.query}-'}{sink}"
+
+    def is_done(self, remembered: int | None, sink: str) -> bool:
+        """Whether the sink has this batch; one that has later ones belongs to another course of events."""
+        if remembered is not None and remembered > self.number:
+            raise SpecError(
+                f"sink {sink} has batch {remembered} of this query already, but the checkpoint is at batch"
+                f" {self.number}: it is an older copy. Put the right one back, or use --reset or --backfill"
+            )
+        return remembered == self.number
 
 
 class Source(ABC):
@@ -91,6 +105,10 @@ class Sink(ABC):
 
     @abstractmethod
     def write(self, rows: Any, batch: Batch) -> None: ...
+
+    def opens_transactions(self) -> bool:
+        """Whether it writes to topics in transactions, which are then known before the first one opens."""
+        return False
 
     def native(self) -> tuple[str, dict[str, str]] | None:
         """Spark's format and options, if Spark can stream into this sink exactly once without our help."""

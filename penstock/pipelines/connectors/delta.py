@@ -53,10 +53,8 @@ class DeltaSink(Sink):
 
         application = f"{batch.query}-{self.name}"
         table = _open(self.options)
-        if table is not None:
-            done = table.transaction_version(application)
-            if done is not None and done >= batch.number:
-                return
+        if table is not None and batch.is_done(table.transaction_version(application), self.name):
+            return
         content = rows.toArrow()
         if content.num_rows == 0 and not batch.is_backfill:
             return  # nothing to remember either: it would be as empty the next time, or written then

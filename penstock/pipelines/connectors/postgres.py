@@ -72,7 +72,7 @@ class PostgresSink(Sink):
                 # Two drivers of one batch: the second waits here, and then finds the batch done.
                 connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [application])
                 done = connection.execute(f"SELECT batch FROM {_BATCHES} WHERE query = %s", [application]).fetchone()
-                if done is not None and done[0] >= batch.number:
+                if batch.is_done(None if done is None else done[0], self.name):
                     return
                 self._upsert(connection, rows, batch)
                 connection.execute(

@@ -35,7 +35,7 @@ class TableFiles:
     def write(self, rows: Any, batch: Batch) -> bool:
         """True if the batch was written now, False if it had been before."""
         commit = f"{_COMMITS}/{batch.query}-{batch.number:010d}.json"
-        if self.folder.exists(commit):
+        if batch.is_done(self._last_batch(batch.query), self.folder.root):
             return False
         self.finish_compaction()
         prefix = f"part-{batch.query}-{batch.number:010d}-"
@@ -74,9 +74,15 @@ class TableFiles:
 
         return bool(parquet.read_metadata(self.folder.at(name)).num_rows)
 
+    def _commits(self, query: str) -> list[str]:
+        return sorted(name for name in self.folder.names(_COMMITS) if name.startswith(f"{query}-"))
+
+    def _last_batch(self, query: str) -> int | None:
+        own = self._commits(query)
+        return int(own[-1].removesuffix(".json").rpartition("-")[2]) if own else None
+
     def _forget_old_commits(self, query: str) -> None:
-        own = [name for name in self.folder.names(_COMMITS) if name.startswith(f"{query}-")]
-        for name in own[:-_COMMITS_KEPT]:
+        for name in self._commits(query)[:-_COMMITS_KEPT]:
             self.folder.delete(f"{_COMMITS}/{name}")
 
     def files(self) -> list[str]:
@@ -104,7 +110,8 @@ class TableFiles:
         if decided is None:
             return
         plan = json.loads(decided)
+        # New before old: a reader in between sees rows twice, which it can notice, but never misses any.
+        self._publish(plan["staged"], plan["prefix"])
         for name in plan["replaced"]:
             self.folder.delete(name)
-        self._publish(plan["staged"], plan["prefix"])
         self.folder.delete(_COMPACTION)

@@ -231,8 +231,11 @@ class TopicSink(Sink):
     def native(self) -> tuple[str, dict[str, str]] | None:
         return "penstock", self._options()
 
+    def opens_transactions(self) -> bool:
+        return bool(self.options.delivery == "exactly-once")
+
     def write(self, rows: Any, batch: Batch) -> None:
-        named = {"txnAppId": f"{batch.query}-{self.name}"[:100], "txnVersion": str(batch.number)}
+        named = {"txnAppId": batch.name_for(self.name), "txnVersion": str(batch.number)}
         if self.options.delivery != "exactly-once":
             named = {}
         rows.write.format("penstock").options(**self._options(), **named).mode("append").save()

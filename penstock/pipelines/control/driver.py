@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from penstock.pipelines import ending
 from penstock.pipelines.control import events
 from penstock.pipelines.control.store import Applied
 from penstock.pipelines.execution import Execution, PipelineFailed, Place
@@ -78,7 +79,7 @@ class Driver:
             return
         state = self._place.state_of(spec, spark)
         if state.folder.read_text("reset") != self._applied.reset:
-            state.reset(backfill=self._applied.backfill)
+            ending.reset(self._place.client(spec), spec.name, state, backfill=self._applied.backfill)
             state.folder.write_text("reset", self._applied.reset)
 
     def _should_stop(self) -> bool:

@@ -16,6 +16,7 @@ from penstock.client.sync import SyncClient
 from penstock.pipelines.admin import ensure_topic
 from penstock.pipelines.connectors.topic_sample import records_of
 from penstock.pipelines.control.store import settings_for_librdkafka
+from penstock.pipelines.ending import driver_id
 
 TOPIC: Final = "__penstock_progress"
 _SETTINGS: Final = {"cleanup.policy": "delete", "retention.ms": "604800000", "segment.bytes": "67108864"}
@@ -44,7 +45,7 @@ class EventWriter:
         self._producer = Producer(
             {
                 **settings_for_librdkafka(properties),
-                "transactional.id": f"penstock-pipeline-{pipeline}",
+                "transactional.id": driver_id(pipeline),
                 "transaction.timeout.ms": 60_000,
                 "client.id": "penstock-driver",
             }

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.client.sync import SyncClient
+from penstock.pipelines import ending
 from penstock.pipelines.control import events
 from penstock.pipelines.control.metrics import RunnerMetrics
 from penstock.pipelines.control.process import DriverProcess
 from penstock.pipelines.control.store import TOPIC, Applied, PipelineStore, settings_for_librdkafka
+from penstock.pipelines.execution import Place
 from penstock.pipelines.storage import is_local
 
 GROUP: Final = "__penstock_runners"
@@ -37,6 +39,8 @@ class Runner:
         self._events: events.PlainWriter | None = None
         self._looked_at = -NEIGHBOURS_SECONDS
         self._warned = False
+        self._deleted: dict[str, Applied] = {}
+        self._began_ms = int(time.time() * 1000)
 
     def run(self, should_stop: Callable[[], bool], when_ready: Callable[[], None]) -> None:
         from confluent_kafka import Consumer
@@ -99,9 +103,13 @@ class Runner:
                 continue
             name = message.key().decode()
             if message.value() is None:
-                self._applied[message.partition()].pop(name, None)
+                known = self._applied[message.partition()].pop(name, None)
+                # What was deleted before we came is the matter of whoever held it then.
+                if known is not None and message.timestamp()[1] >= self._began_ms:
+                    self._deleted[name] = known
             else:
                 self._applied[message.partition()][name] = Applied.from_json(message.value())
+                self._deleted.pop(name, None)
 
     # --- keep it running ---
 
@@ -123,6 +131,18 @@ class Runner:
         for name, applied in wanted.items():
             if name not in self._drivers:
                 self._drivers[name] = self._new_driver(name, applied)
+        for name in [name for name in self._deleted if name not in self._drivers]:
+            self._end(self._deleted.pop(name))
+
+    def _end(self, deleted: Applied) -> None:
+        """Its driver is gone: end what it left open, then remove its checkpoints."""
+        try:
+            spec = deleted.parsed()
+            place = Place(self._properties, self._state_dir)
+            state = place.state_of(spec)
+            ending.reset(place.client(spec), deleted.name, state, backfill=False)
+        except Exception as error:
+            self._log(deleted.name, f"the deletion is not finished, `penstock pipeline delete` does it: {error}")
 
     def _new_driver(self, name: str, applied: Applied) -> DriverProcess:
         folder = self._state_dir if is_local(self._state_dir) else "."

@@ -144,7 +144,7 @@ class SinkOptions:
     max_batch_bytes: int = 900_000
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> SinkOptions:
+    def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> SinkOptions:
         given = _Given(options, _SINK_OPTIONS, _SOURCE_OPTIONS)
         guarantee = given.text("deliveryGuarantee", "exactly-once").replace("_", "-").lower()
         if guarantee not in ("exactly-once", "at-least-once"):
@@ -155,9 +155,11 @@ class SinkOptions:
                 f"kafka.compression.type is {codec_name!r}; use one of {', '.join(sorted(CODEC_BY_NAME))}"
             )
         application, version = given.text("txnAppId", "") or None, given.number("txnVersion")
-        if (application is None) != (version is None):
+        if streaming and version is not None:
+            raise OptionError("txnVersion is for a single write; a stream's batches have numbers of their own")
+        if not streaming and (application is None) != (version is None):
             raise OptionError("txnAppId and txnVersion go together: they name a batch that must be written only once")
-        if application is not None and not re.fullmatch(r"[\w.\-]{1,100}", application):
+        if application is not None and not re.fullmatch(r"[\w.\-]{1,400}", application):
             raise OptionError(f"txnAppId {application!r} may hold letters, digits, '.', '_' and '-' only")
         return cls(
             properties=given.properties,

@@ -15,6 +15,7 @@ makes a repetition of the same task write nothing; this needs a pipeline that co
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import uuid
@@ -26,11 +27,15 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from penstock.client.client import Client
+from penstock.client.sync import SyncClient
 from penstock.pipelines.spark import sink_decisions as decisions
+from penstock.pipelines.spark import sink_journal as journal
+from penstock.pipelines.spark import sink_legacy as legacy
 from penstock.pipelines.spark import sink_transactions as transactions
 from penstock.pipelines.spark.clients import client_for
 from penstock.pipelines.spark.options import OptionError, SinkOptions
 from penstock.pipelines.spark.sink_columns import check_columns
+from penstock.pipelines.spark.sink_journal import SinkState
 from penstock.pipelines.spark.sink_transactions import Transaction, TransactionLost
 
 log = logging.getLogger(__name__)
@@ -40,6 +45,7 @@ MARKERS: Final = "markers"
 AT_LEAST_ONCE: Final = "at-least-once"
 
 _MARKER_TRANSACTION_TIMEOUT_MS: Final = 600_000
+_ENDED: Final = "query {query} has ended: its pipeline was reset or deleted while this driver still ran"
 
 
 @dataclass
@@ -59,8 +65,8 @@ class SinkProtocol:
     mode: str
 
     @classmethod
-    def make(cls, given: Mapping[str, str], schema: Any, overwrite: bool) -> SinkProtocol:
-        options = SinkOptions.parse(given)
+    def make(cls, given: Mapping[str, str], schema: Any, overwrite: bool, *, streaming: bool = True) -> SinkProtocol:
+        options = SinkOptions.parse(given, streaming=streaming)
         if overwrite:
             raise OptionError("a topic cannot be overwritten; use mode('append')")
         check_columns(schema, options)
@@ -76,7 +82,7 @@ class SinkProtocol:
     def write(self, query: str, batch_id: int, partition_id: int, rows: Iterator[Any]) -> TaskDone:
         if self.mode == AT_LEAST_ONCE:
             return self._write_at_least_once(query, rows)
-        client_for(self.options.properties).run(decisions.ensure_topic)
+        client_for(self.options.properties).run(journal.ensure_topic)
         if self.mode == TWO_PHASE:
             return self._write_two_phase(query, batch_id, rows)
         return self._write_with_marker(query, batch_id, partition_id, rows)
@@ -93,7 +99,7 @@ class SinkProtocol:
 
         client = client_for(self.options.properties)
         first = _first_rows(rows)
-        if first is None or client.run(lambda inner: decisions.last_batch(inner, query, stable=False)) >= batch_id:
+        if first is None or self._is_decided(client, query, batch_id):
             return _nothing_to_do(query, rows)
         implicit = client.run(transactions.uses_implicit_partitions)
         name = _names.next(query, batch_id)
@@ -103,12 +109,18 @@ class SinkProtocol:
             written = writer.write_all(_chained(first, rows))
             # The driver may have decided without this attempt, and swept before it opened its transaction. Asked
             # after the last write: "not decided" now means that the sweep is still to come and will find it.
-            if client.run(lambda inner: decisions.last_batch(inner, query, stable=False)) >= batch_id:
+            if client.run(lambda inner: decisions.state_of(inner, query, settled=False)).is_over(batch_id):
                 raise TransactionLost(f"batch {batch_id} of query {query} was decided without this attempt")
         except BaseException:
             client.run(lambda inner: transactions.abort_all(inner, [transaction], implicit=implicit))
             raise
         return TaskDone(query, written, transaction)
+
+    def _is_decided(self, client: SyncClient, query: str, batch_id: int) -> bool:
+        state = client.run(lambda inner: decisions.state_of(inner, query, settled=False))
+        if state.ended:
+            raise decisions.AnotherDriver(_ENDED.format(query=query))
+        return state.batch >= batch_id
 
     def _write_with_marker(self, query: str, batch_id: int, partition_id: int, rows: Iterator[Any]) -> TaskDone:
         from penstock.pipelines.spark.sink_task import RecordWriter
@@ -123,20 +135,14 @@ class SinkProtocol:
         transaction = client.run(
             lambda inner: transactions.open_transaction(inner, name, timeout_ms=_MARKER_TRANSACTION_TIMEOUT_MS)
         )
-        marker_group = f"{decisions.group_of(query)}-{partition_id}"
-        marker, _ = client.run(
-            lambda inner: transactions.committed_offset(inner, marker_group, decisions.TOPIC, stable=True)
-        )
-        if marker > batch_id:
+        if client.run(lambda inner: _marker(inner, query, partition_id)) >= batch_id:
             return _nothing_to_do(query, rows)
         try:
             writer = RecordWriter(client, self.options, transaction, implicit=implicit)
             written = writer.write_all(_chained(first, rows))
-            client.run(
-                lambda inner: transactions.commit_offset(
-                    inner, transaction, marker_group, decisions.TOPIC, batch_id + 1, "", implicit=implicit
-                )
-            )
+            done = json.dumps({"batch": batch_id}).encode()
+            key = f"{query}#{partition_id}"
+            client.run(lambda inner: journal.write(inner, transaction, key, done, implicit=implicit))
         except BaseException:
             client.run(lambda inner: transactions.abort_all(inner, [transaction], implicit=implicit))
             raise
@@ -147,10 +153,11 @@ class SinkProtocol:
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         done = [message for message in messages if isinstance(message, TaskDone)]
-        if self.mode != TWO_PHASE or not done:
+        query = done[0].query if done else self.options.application_id
+        if self.mode != TWO_PHASE or query is None:
             return
         chosen = [message.transaction for message in done if message.transaction is not None]
-        client_for(self.options.properties).run(lambda inner: _commit(inner, done[0].query, batch_id, chosen))
+        client_for(self.options.properties).run(lambda inner: _commit(inner, query, batch_id, chosen))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Spark calls this also when `commit` failed half-way: what is decided must not be undone."""
@@ -160,31 +167,47 @@ class SinkProtocol:
             client_for(self.options.properties).run(lambda inner: _abort(inner, done[0].query, batch_id, chosen))
 
 
+async def _marker(client: Client, query: str, partition_id: int) -> int:
+    """The last batch of which this task has written its part; -1 for none."""
+    value = await journal.value_of(client, f"{query}#{partition_id}", settled=True)
+    if value is None:
+        return await legacy.marker_of(client, query, partition_id)
+    return int(json.loads(value)["batch"])
+
+
 async def _commit(client: Client, query: str, batch_id: int, chosen: Sequence[Transaction]) -> None:
     implicit = await transactions.uses_implicit_partitions(client)
-    decision = await _known_decision(client, query, batch_id)
-    if decision is None and chosen:
+    decision = await _known_decision(client, query, batch_id, settled=False)
+    # A batch without rows needs no decision, unless an attempt with rows left something open.
+    if decision is None and (chosen or await _leftovers(client, query, batch_id)):
         owner = await decisions.take_over(client, query)
-        decision = await _known_decision(client, query, batch_id)
+        decision = await _known_decision(client, query, batch_id, settled=True)
         if decision is None:
             await _check_open(client, chosen)
-            await decisions.decide(client, owner, query, batch_id, chosen, implicit=implicit)
-            decision = decisions.Decision(batch_id, tuple(chosen))
+            decision = await decisions.decide(client, owner, query, batch_id, chosen, implicit=implicit)
     if decision is None:
-        return  # no rows, nothing to decide
+        return
     await asyncio.gather(*(transactions.finish(client, item, implicit=implicit) for item in decision.transactions))
     await _sweep(client, query, decision, implicit=implicit)
 
 
-async def _known_decision(client: Client, query: str, batch_id: int) -> decisions.Decision | None:
+async def _known_decision(client: Client, query: str, batch_id: int, *, settled: bool) -> SinkState | None:
     """The decision on exactly this batch, if there is one; later ones mean that we are the driver of yesterday."""
-    last = await decisions.last_batch(client, query, stable=True)
-    if last > batch_id:
+    last = await decisions.state_of(client, query, settled=settled)
+    if last.ended:
+        raise decisions.AnotherDriver(_ENDED.format(query=query))
+    if last.batch > batch_id:
         raise decisions.AnotherDriver(
-            f"batch {last} of query {query} is already decided, this driver is still at batch {batch_id}: another one"
-            " runs the same checkpoint"
+            f"batch {last.batch} of query {query} is already decided, this driver is still at batch {batch_id}: another"
+            " one runs the same checkpoint"
         )
-    return await decisions.last_decision(client, query) if last == batch_id else None
+    return last if last.batch == batch_id else None
+
+
+async def _leftovers(client: Client, query: str, batch_id: int) -> list[Transaction]:
+    """What attempts of this batch, or of older ones of its parity, have open."""
+    listed = await transactions.open_under_prefix(client, f"{query}-")
+    return [item for item in listed if item.transactional_id.endswith(_parity(batch_id))]
 
 
 async def _check_open(client: Client, chosen: Sequence[Transaction]) -> None:
@@ -197,25 +220,25 @@ async def _check_open(client: Client, chosen: Sequence[Transaction]) -> None:
             )
 
 
-async def _sweep(client: Client, query: str, decision: decisions.Decision, *, implicit: bool) -> None:
+async def _sweep(client: Client, query: str, decision: SinkState, *, implicit: bool) -> None:
     """Abort what attempts of this batch left open, without touching the next batch of another driver.
 
     Ids end with the parity of their batch. Listed first, then the decision is read again: if it is still this batch,
     nobody has begun the batch after next, so everything listed with our parity belongs to this batch or an older one.
     """
     kept = set(decision.transactions)
-    suffix = _parity(decision.batch_id)
-    listed = await transactions.open_under_prefix(client, f"{query}-")
-    leftovers = [item for item in listed if item.transactional_id.endswith(suffix) and item not in kept]
-    if leftovers and await decisions.last_batch(client, query, stable=True) == decision.batch_id:
-        await transactions.abort_all(client, leftovers, implicit=implicit)
+    leftovers = [item for item in await _leftovers(client, query, decision.batch) if item not in kept]
+    if leftovers:
+        now = await decisions.state_of(client, query, settled=True)
+        if now.batch == decision.batch and not now.ended:
+            await transactions.abort_all(client, leftovers, implicit=implicit)
 
 
 async def _abort(client: Client, query: str, batch_id: int, chosen: Sequence[Transaction]) -> None:
     implicit = await transactions.uses_implicit_partitions(client)
     # After this no decision of ours can still be under way: it is either visible or void.
     await decisions.take_over(client, query)
-    if await decisions.last_batch(client, query, stable=True) < batch_id:
+    if (await decisions.state_of(client, query, settled=True)).batch < batch_id:
         await transactions.abort_all(client, chosen, implicit=implicit)
 
 
@@ -292,7 +315,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
         context = TaskContext.get()
         assert context is not None
-        query = context.getLocalProperty("sql.streaming.queryId")
+        query = self._protocol.options.application_id or context.getLocalProperty("sql.streaming.queryId")
         batch_id = context.getLocalProperty("streaming.sql.batchId")
         if query is None or batch_id is None:
             raise RuntimeError("Spark did not tell which query and batch this task belongs to")
@@ -316,7 +339,7 @@ class BatchSink(DataSourceArrowWriter):
 
     @classmethod
     def make(cls, options: Mapping[str, str], schema: Any, overwrite: bool) -> BatchSink:
-        return cls(SinkProtocol.make(options, schema, overwrite))
+        return cls(SinkProtocol.make(options, schema, overwrite, streaming=False))
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         from pyspark import TaskContext
@@ -328,7 +351,7 @@ class BatchSink(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._protocol.commit(messages, self._batch_id)
         if self._protocol.mode == TWO_PHASE and self._protocol.options.application_id is None:
-            client_for(self._protocol.options.properties).run(lambda inner: decisions.forget(inner, self._query))
+            client_for(self._protocol.options.properties).run(lambda inner: journal.forget(inner, self._query))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._protocol.abort(messages, self._batch_id)

@@ -104,63 +104,17 @@ async def add_partition(client: Client, transaction: Transaction, topic: str, pa
     await _until_settled(client, ask, f"add {topic}-{partition} to {transaction.transactional_id!r}")
 
 
-async def commit_offset(
-    client: Client, transaction: Transaction, group_id: str, topic: str, offset: int, note: str, *, implicit: bool
-) -> None:
-    """Make an offset of `group_id` (partition 0 of `topic`) part of the transaction."""
-    if not implicit:
-        adding = messages.api("add_offsets_to_txn").Request(
-            transactional_id=transaction.transactional_id,
-            producer_id=transaction.producer_id,
-            producer_epoch=transaction.epoch,
-            group_id=group_id,
-        )
-
-        async def add() -> Any:
-            return await client.call_coordinator(
-                "transaction", transaction.transactional_id, "add_offsets_to_txn", adding
-            )
-
-        await _until_settled(client, add, f"add group {group_id!r} to {transaction.transactional_id!r}")
-    api = messages.api("txn_offset_commit")
-    request = api.Request(
-        transactional_id=transaction.transactional_id,
-        group_id=group_id,
-        producer_id=transaction.producer_id,
-        producer_epoch=transaction.epoch,
-        generation_id=-1,
-        topics=[
-            api.TxnOffsetCommitRequestTopic(
-                name=topic,
-                partitions=[
-                    api.TxnOffsetCommitRequestPartition(
-                        partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=note
-                    )
-                ],
-            )
-        ],
-    )
-
-    async def commit() -> Any:
-        answer = await client.call_coordinator(
-            "group", group_id, "txn_offset_commit", request, highest_version=None if implicit else 4
-        )
-        return _Outcome(answer.topics[0].partitions[0].error_code)
-
-    await _until_settled(client, commit, f"commit an offset of {group_id!r} in {transaction.transactional_id!r}")
-
-
-async def committed_offset(client: Client, group_id: str, topic: str, *, stable: bool) -> tuple[int, str]:
-    """(offset, note) of partition 0, (-1, "") if none; `stable` waits for an undecided transaction that holds one."""
+async def committed_offset(client: Client, group_id: str, topic: str) -> int:
+    """The offset of partition 0, -1 if none; waits for an undecided transaction that holds one."""
     api = messages.api("offset_fetch")
     group = api.OffsetFetchRequestGroup(group_id=group_id, member_epoch=-1)
     wanted = api.OffsetFetchRequestTopics(partition_indexes=[0])
     wanted.name = topic
     group.topics = [wanted]
-    request = api.Request(groups=[group], require_stable=stable)
+    request = api.Request(groups=[group], require_stable=True)
     request.group_id = group_id
     request.topics = [wanted]  # what versions before 8 carry
-    found: dict[str, Any] = {}
+    found: dict[str, int] = {}
 
     async def ask() -> Any:
         answer = await client.call_coordinator("group", group_id, "offset_fetch", request, highest_version=9)
@@ -168,11 +122,11 @@ async def committed_offset(client: Client, group_id: str, topic: str, *, stable:
         if holder.error_code:
             return _Outcome(holder.error_code)
         partition = holder.topics[0].partitions[0]
-        found["offset"], found["note"] = partition.committed_offset, partition.metadata or ""
+        found["offset"] = partition.committed_offset
         return _Outcome(partition.error_code)
 
     await _until_settled(client, ask, f"committed offset of {group_id!r}")
-    return found["offset"], found["note"]
+    return found["offset"]
 
 
 async def end_transaction(client: Client, transaction: Transaction, *, commit: bool, implicit: bool) -> None:
