@@ -70,13 +70,20 @@ def abort(
     ] = None,
     partition: Annotated[int | None, typer.Option("--partition")] = None,
     producer_id: Annotated[int | None, typer.Option("--producer-id")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Even if a pipeline has decided that its rows count.")] = False,
     yes: Yes = False,
 ) -> None:
-    """Abort an open transaction: by its id, or (hanging, unknown to any coordinator) on one partition."""
+    """Abort an open transaction: by its id, or (hanging, unknown to any coordinator) on one partition.
+
+    One that a pipeline has decided on is committed instead: aborted, its rows would be lost.
+    """
     if transactional_id is not None:
-        abort_by_id(session, transactional_id, lambda question: confirm(question, yes))
+        is_aborted = abort_by_id(session, transactional_id, lambda question: confirm(question, yes), force=force)
         session.output.result(
-            {"id": transactional_id, "aborted": True}, f"the transaction of {transactional_id} is aborted"
+            {"id": transactional_id, "aborted": is_aborted, "committed": not is_aborted},
+            f"the transaction of {transactional_id} is aborted"
+            if is_aborted
+            else f"the transaction of {transactional_id} was decided by its pipeline, so it is committed",
         )
     elif topic is not None and partition is not None and producer_id is not None:
         abort_on_partition(session, topic, partition, producer_id, lambda question: confirm(question, yes))

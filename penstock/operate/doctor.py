@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.operate import admin
 from penstock.operate.brokers import broker_rows
 from penstock.operate.groups import all_groups, lag_rows
+from penstock.operate.pipelines import SILENT_MS
+from penstock.operate.transactions import described, listed, owner_of, transaction_row
 from penstock.protocol import messages
 
 if TYPE_CHECKING:
     from penstock.operate.session import Session
+    from penstock.pipelines.spark.sink_journal import SinkState
 
 Finding = tuple[str, str, str]
 """severity (ok, note, warning, problem), what was found, what to do."""
@@ -21,6 +24,7 @@ Finding = tuple[str, str, str]
 SKEW = 1.5
 LAG_SECONDS = 300
 FREE_SHARE = 0.10
+LONG_SECONDS = 15 * 60
 
 
 def examine(session: Session) -> Iterator[dict[str, Any]]:
@@ -138,14 +142,39 @@ def disk(session: Session) -> Iterator[Finding]:
 
 
 def transactions(session: Session) -> Iterator[Finding]:
-    api = messages.api("list_transactions")
-    request = api.Request(state_filters=["Ongoing"], producer_id_filters=[], duration_filter=15 * 60 * 1000)
-    for answer in admin.on_every_broker(session, "list_transactions", request).values():
-        for state in answer.transaction_states:
-            hint = (
-                f"`penstock txn describe {state.transactional_id}`, then `penstock txn abort {state.transactional_id}`"
-            )
-            yield "warning", f"transaction {state.transactional_id} is open for more than 15 minutes", hint
+    """Those that are open for long, and at once those that nobody will end: they hide what others write, too."""
+    from penstock.pipelines.control import events
+    from penstock.pipelines.spark import sink_journal
+
+    is_open = [one for one in listed(session) if one.transaction_state == "Ongoing"]
+    if not is_open:
+        return
+    owners = session.client.run(sink_journal.all_states)
+    seen = {name: state.get("seen_at_ms", 0) for name, state in events.latest_states(session.client).items()}
+    for one in is_open:
+        row = transaction_row(described(session, one.transactional_id))
+        if row["state"] == "Ongoing" and not row["id"].endswith("-driver"):
+            yield from _open_transaction(row, owner_of(owners, row["id"]), seen)
+
+
+def _open_transaction(
+    row: dict[str, Any], owner: tuple[str, SinkState] | None, seen: Mapping[str, int]
+) -> Iterator[Finding]:
+    what = f"transaction {row['id']}"
+    holds = f"it holds back readers of {_some(row['partitions'])}"
+    look = f"`penstock txn describe {row['id']}`, then `penstock txn abort {row['id']}`"
+    pipeline = owner[1].pipeline if owner is not None else None
+    silent_ms = time.time() * 1000 - seen.get(pipeline or "", 0)
+    if owner is not None and pipeline is not None and owner[1].ended:
+        finish = f"the next start of {pipeline} finishes that, or, if it is gone, `penstock pipeline delete {pipeline}`"
+        yield "problem", f"{what} is left of pipeline {pipeline}, which was reset or deleted: {holds}", finish
+    elif pipeline is not None and silent_ms > SILENT_MS:
+        go_on = f"start {pipeline} again, or end what it left: run --reset, or `penstock pipeline delete {pipeline}`"
+        yield "problem", f"{what} of pipeline {pipeline} is open, and nobody runs that: {holds}", go_on
+    elif row["two_phase"] and pipeline is None:
+        yield "warning", f"{what} waits for ever, and its owner is unknown: {holds}", look
+    elif (row["age_seconds"] or 0) > LONG_SECONDS:
+        yield "warning", f"{what} is open for more than 15 minutes", look
 
 
 RISKY: tuple[tuple[str, Callable[[str], bool], str], ...] = (

@@ -12,6 +12,7 @@ from penstock.protocol import messages
 
 if TYPE_CHECKING:
     from penstock.operate.session import Session
+    from penstock.pipelines.spark.sink_journal import SinkState
 
 NO_TIMEOUT_MS = 2**31 - 1  # a two-phase transaction: it waits for its decision for ever
 Confirm = Callable[[str], None]
@@ -68,22 +69,50 @@ def held_back(session: Session, row: Mapping[str, Any]) -> list[dict[str, Any]]:
     return held
 
 
-def abort_by_id(session: Session, transactional_id: str, confirm: Confirm) -> None:
-    """End an open transaction as its producer would; `confirm` is asked once it is known that there is one."""
+def owner_of(states: Mapping[str, SinkState], transactional_id: str) -> tuple[str, SinkState] | None:
+    """(name, state) of the pipeline's or query's sink that a transaction belongs to; None: nobody that is known."""
+    names = [name for name in states if transactional_id.startswith(f"{name}-")]
+    return (max(names, key=len), states[max(names, key=len)]) if names else None
+
+
+def decided_by(session: Session, state: Any) -> tuple[str, SinkState] | None:
+    """Who has decided that the rows of this transaction count; None: nobody."""
+    from penstock.pipelines.spark import sink_journal
+    from penstock.pipelines.spark.sink_transactions import Transaction
+
+    owner = owner_of(session.client.run(sink_journal.all_states), state.transactional_id)
+    this = Transaction(state.transactional_id, state.producer_id, state.producer_epoch)
+    return owner if owner is not None and this in owner[1].transactions else None
+
+
+def abort_by_id(session: Session, transactional_id: str, confirm: Confirm, *, force: bool = False) -> bool:
+    """End an open transaction as its producer would; `confirm` is asked once it is known that there is one.
+
+    One that a pipeline has decided on is committed instead, unless forced: its rows are part of a batch, and whatever
+    repeats the batch would find it done. True: it is aborted; False: it is committed.
+    """
     state = described(session, transactional_id)
     if state.transaction_state != "Ongoing":
         raise UserError(f"{transactional_id} is {state.transaction_state}: nothing to abort", code=ExitCode.REFUSED)
-    confirm(f"Abort the transaction of {transactional_id}?")
+    decided = None if force else decided_by(session, state)
+    if decided is None:
+        confirm(f"Abort the transaction of {transactional_id}?")
+    else:
+        confirm(
+            f"{transactional_id} is part of batch {decided[1].batch} of {decided[0]}, which is decided: aborted, its"
+            " rows would be lost (--force does it). Commit it?"
+        )
     api = messages.api("end_txn")
     request = api.Request(
         transactional_id=transactional_id,
         producer_id=state.producer_id,
         producer_epoch=state.producer_epoch,
-        committed=False,
+        committed=decided is not None,
     )
     answer = session.client.call_coordinator("transaction", transactional_id, "end_txn", request, highest_version=4)
     if answer.error_code:
         raise admin.refuse(answer.error_code, transactional_id)
+    return decided is None
 
 
 def producers(session: Session, topic: str, partition: int) -> list[Any]:

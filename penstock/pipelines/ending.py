@@ -34,7 +34,8 @@ def end_pipeline(client: SyncClient, pipeline: str, more: Collection[str] = ()) 
 
     async def run(inner: Client) -> int:
         names = sorted({*await decisions.names_of(inner, pipeline), *more})
-        return sum([await decisions.end(inner, name, pipeline) for name in names])
+        finished = await decisions.settle_ended(inner, pipeline)
+        return finished + sum([await decisions.end(inner, name, pipeline) for name in names])
 
     return client.run(run)
 
@@ -61,6 +62,7 @@ def end_abandoned(
     kept = set(state.sink_names())
 
     async def run(inner: Client) -> None:
+        await decisions.settle_ended(inner, pipeline)
         for name, known in (await decisions.names_of(inner, pipeline)).items():
             if known.place != place or name in current:
                 continue

@@ -307,9 +307,20 @@ def run(
     should_stop: Callable[[], bool] = lambda: False,
 ) -> None:
     """Prepare, start and wait, in one call."""
+    from penstock.pipelines.control import events
+
     execution, prepared = Execution.prepare(spec, spark, place)
-    execution.start(prepared, until_caught_up=until_caught_up)
+    events.ensure(place.client(spec))
+    signs = events.SignsOfLife({**place.properties, **resolve(spec.settings.kafka)}, spec.name)
+
+    def alive_and_asked_to_stop() -> bool:
+        signs.tell()
+        return should_stop()
+
     try:
-        execution.wait(on_progress, should_stop)
+        signs.tell()
+        execution.start(prepared, until_caught_up=until_caught_up)
+        execution.wait(on_progress, alive_and_asked_to_stop)
     finally:
         execution.stop()
+        signs.close()

@@ -26,7 +26,6 @@ from penstock.pipelines.spec import SpecError
 
 # Exit codes, for the runner.
 FINISHED, FAILED, REFUSED, FENCED = 0, 1, 3, 4
-ALIVE_SECONDS: Final = 3.0
 PROGRESS_SECONDS: Final = 1.0
 
 
@@ -90,8 +89,8 @@ class Driver:
     def _keep_telling(self) -> None:
         """Alive, also while Spark starts or a batch takes long; and the first to learn that another one took over."""
         while self._fenced is None:
-            time.sleep(ALIVE_SECONDS / 3)
-            if time.monotonic() - self._last_event_at > ALIVE_SECONDS:
+            time.sleep(events.ALIVE_SECONDS / 3)
+            if time.monotonic() - self._last_event_at > events.ALIVE_SECONDS:
                 try:
                     self._tell(events.ALIVE)
                 except events.Fenced as error:

@@ -23,6 +23,8 @@ _SETTINGS: Final = {"cleanup.policy": "delete", "retention.ms": "604800000", "se
 _WRITE_SECONDS: Final = 30.0
 _SHOWN: Final = 20_000  # how far back status and logs look
 
+ALIVE_SECONDS: Final = 3.0  # a driver says at least so often that it is there
+
 STATE, PROGRESS, LOG, ALIVE = "state", "progress", "log", "alive"
 
 
@@ -31,7 +33,7 @@ class Fenced(Exception):
 
 
 def ensure(client: SyncClient) -> None:
-    client.run(lambda inner: ensure_topic(inner, TOPIC, partitions=1, settings=_SETTINGS))
+    client.run(lambda inner: ensure_topic(inner, TOPIC, partitions=1, settings=_SETTINGS, internal=True))
 
 
 class EventWriter:
@@ -84,9 +86,25 @@ class PlainWriter:
         self._producer.flush(5)
 
 
+class SignsOfLife:
+    """Of a pipeline that runs in the foreground, without a runner: so that others know whose transactions are open."""
+
+    def __init__(self, properties: Mapping[str, str], pipeline: str) -> None:
+        self._writer, self._pipeline, self._told_at = PlainWriter(properties), pipeline, -ALIVE_SECONDS
+
+    def tell(self) -> None:
+        if time.monotonic() - self._told_at >= ALIVE_SECONDS:
+            self._told_at = time.monotonic()
+            self._writer.write(self._pipeline, ALIVE, runner="foreground")
+
+    def close(self) -> None:
+        self._writer.close()
+
+
 def recent(client: SyncClient, pipeline: str | None = None, limit: int = _SHOWN) -> Iterator[dict[str, Any]]:
-    """The last events, oldest first."""
-    ensure(client)
+    """The last events, oldest first. Looking creates no topic."""
+    if TOPIC not in client.metadata([TOPIC]).topics or client.metadata([TOPIC]).topics[TOPIC].error_code:
+        return
     for _, record in records_of(client, TOPIC, start=EARLIEST, limit=limit * 2, tail=limit):
         if record.value is not None and (pipeline is None or record.key == pipeline.encode()):
             yield json.loads(record.value)

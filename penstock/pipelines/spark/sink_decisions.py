@@ -111,6 +111,18 @@ async def ended_names(client: Client, names: Sequence[str]) -> list[str]:
     return [name for name, state in zip(names, states, strict=True) if state is not None and state.ended]
 
 
+async def settle_ended(client: Client, pipeline: str) -> int:
+    """Finish endings that a crash has interrupted: of sinks that have ended already."""
+    known = await journal.all_states(client)
+    is_open = await transactions.open_under_prefix(client, f"penstock.{pipeline}.")
+    count = 0
+    for name, state in known.items():
+        has_left = any(item.transactional_id.startswith(f"{name}-") for item in is_open)
+        if has_left and state.ended and state.pipeline == pipeline:
+            count += await settle(client, name, state)
+    return count
+
+
 async def names_of(client: Client, pipeline: str) -> dict[str, SinkState]:
     """The sinks of a pipeline that have not ended."""
     known = await journal.all_states(client)
