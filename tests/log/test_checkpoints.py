@@ -150,20 +150,21 @@ class NoDescriptor:
 def test_a_roll_that_fails_half_way_leaves_no_trace(
     make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, suffix: str, clean: bool
 ) -> None:
-    log = make_log(segment_bytes=300)
+    log = make_log(segment_bytes=450)
     put(log, (b"k", bytes(100)))
     put(log, (b"k", bytes(50)))
     with monkeypatch.context() as patch:
         NoDescriptor(patch, suffix)
         with pytest.raises(LogWriteError):
-            append(log, (b"k", bytes(100)))
+            append(log, (b"k", bytes(300)))
     assert put(log, (b"k", b"")) == 2, "still fits into the old segment"
     assert put(log, (b"k", b"")) == 3
+    assert len(log.segments) == 1
     records = read_all(log)
     maintenance.close(log, clean)
     again = reload(log, clean=clean)
     assert read_all(again) == records
-    assert put(again, (b"k", bytes(100))) == 4
+    assert put(again, (b"k", bytes(300))) == 4
 
 
 def test_a_follower_whose_empty_segment_cannot_be_replaced_keeps_it(
