@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.admin_support import explained, show_controller_state
+from penstock.broker.api.access import require_on_cluster
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode
@@ -23,6 +24,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     from penstock.cluster.controller_driver import NotController
     from penstock.cluster.events import AlterReassignments
 
+    require_on_cluster(broker, ctx, "ALTER")
     api = messages.api("alter_partition_reassignments")
     targets = {
         (topic.name, partition.partition_index): None if partition.replicas is None else tuple(partition.replicas)
