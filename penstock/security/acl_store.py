@@ -37,11 +37,13 @@ from penstock.store.interface import (
     Node,
     NodeExists,
     NoNode,
-    Operation as StoreOperation,
     SessionState,
     SetData,
     StoreError,
     TreeStore,
+)
+from penstock.store.interface import (
+    Operation as StoreOperation,
 )
 from penstock.store.subscriptions import ChildrenSubscription
 
@@ -174,9 +176,7 @@ class AclStore:
         except MalformedNode as error:
             logger.error("ACLs cannot be read, their resource is closed to all: %s", error)
             kind, pattern_type, name = pattern
-            return (
-                AclBinding(kind, name, pattern_type, WILDCARD_PRINCIPAL, WILDCARD, Operation.ALL, Permission.DENY),
-            )
+            return (AclBinding(kind, name, pattern_type, WILDCARD_PRINCIPAL, WILDCARD, Operation.ALL, Permission.DENY),)
 
     # Changing ----------------------------------------------------------------------------------------------------
 

@@ -85,6 +85,9 @@ class AclSet:
         return sum(map(len, self._by_pattern.values()))
 
 
+_UNNAMED = "hardcode"
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """All that a decision depends on."""
@@ -116,7 +119,9 @@ class Rules:
 
     def decide_for_any(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
         """Whether there is at least one resource of this type for which it is allowed (KIP-679)."""
-        if principal in self.super_users:
+        # As Kafka's: whoever may use a resource that no rule names particularly (super users, rules for all, or none
+        # at all where that is enough) may use some.
+        if self.decide(principal, host, operation, kind, _UNNAMED).allowed:
             return True
         concerned = [
             binding
@@ -129,8 +134,6 @@ class Rules:
         denied_names = {b.name for b in denied if b.pattern_type == PatternType.LITERAL}
         if WILDCARD in denied_names:
             return False
-        if self.allow_everyone_if_no_acl_found:
-            return True
         denied_prefixes = tuple(b.name for b in denied if b.pattern_type == PatternType.PREFIXED)
         for binding in concerned:
             if binding.permission != Permission.ALLOW:

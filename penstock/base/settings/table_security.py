@@ -48,7 +48,7 @@ SECURITY: tuple[Setting, ...] = (
     Setting("allow.everyone.if.no.acl.found", BOOLEAN, False, None, READ_ONLY,
             "Whether everybody may use a resource that no ACL speaks about."),
     Setting("authorizer.class.name", STRING, "", one_of("", *AUTHORIZERS), READ_ONLY,
-            "Turns ACLs on: both names of Kafka's authorizers mean Penstock's own. Empty: everybody may do everything."),
+            "Turns ACLs on: both of Kafka's authorizers mean Penstock's own. Empty: everybody may do everything."),
     Setting("delegation.token.expiry.check.interval.ms", LONG, 3_600_000, at_least(1), READ_ONLY,
             "Pause between removals of expired delegation tokens.", Effect.ACCEPTED),
     Setting("delegation.token.expiry.time.ms", LONG, 86_400_000, at_least(1), READ_ONLY,

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-def allowed(
-    broker: Broker, ctx: RequestContext, operation: str, kind: str, name: str, *, audit: bool = True
-) -> bool:
+def allowed(broker: Broker, ctx: RequestContext, operation: str, kind: str, name: str, *, audit: bool = True) -> bool:
     authorizer = broker.authorizer
     return authorizer is None or authorizer.authorize(ctx, operation, kind, name, audit=audit)
 

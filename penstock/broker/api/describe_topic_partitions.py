@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.api.metadata import is_valid_topic_name
 from penstock.broker.api.access import allowed, operations_on
+from penstock.broker.api.metadata import is_valid_topic_name
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.cluster.topic_names import INTERNAL_TOPICS
 from penstock.protocol.errors import ErrorCode

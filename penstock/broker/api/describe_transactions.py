@@ -31,7 +31,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
 
 
 def _describe(api: Any, broker: Broker, ctx: RequestContext, transactional_id: str) -> Any:
-    state = api.TransactionState(transactional_id=transactional_id)
+    state = api.TransactionState(transactional_id=transactional_id, transaction_start_time_ms=0)
     if not may_see_transactional_id(broker, ctx, transactional_id):
         state.error_code = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return state

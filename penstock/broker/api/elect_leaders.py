@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.api.admin_support import explained, show_controller_state
 from penstock.broker.api.access import require_on_cluster
+from penstock.broker.api.admin_support import explained, show_controller_state
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode

@@ -39,3 +39,20 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
         if moving:
             topics.append(api.OngoingTopicReassignment(name=name, partitions=moving))
     return api.Response(topics=topics)
+
+
+def error_response(request: Any, code: int, message: str | None) -> Any:
+    api = messages.api("list_partition_reassignments")
+    return api.Response(
+        error_code=code,
+        error_message=message,
+        topics=[
+            api.OngoingTopicReassignment(
+                name=topic.name,
+                partitions=[
+                    api.OngoingPartitionReassignment(partition_index=index) for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ],
+    )

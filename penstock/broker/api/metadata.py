@@ -89,7 +89,7 @@ class MetadataHandler:
     def _topics(
         self, request: codec.MetadataRequest, image: Any, connection: Connection, version: int
     ) -> list[tuple[bytes, str | None]]:
-        """(encoded, its name if it exists). What is hidden from the sender comes last, or not at all."""
+        """(encoded, its name unless unknown or hidden). What is hidden from the sender comes last, or not at all."""
         listener = connection.listener.name
         authorizer = self.authorizer
         if request.topics is None:
@@ -117,7 +117,10 @@ class MetadataHandler:
             internal = name in INTERNAL_TOPICS
             error = self._missing(connection, name or "", request.allow_auto_topic_creation)
             encoded = codec.encode_topic(version, error, name, codec.ZERO_ID, internal, [])
-            (forbidden if error == _FORBIDDEN else found).append((encoded, None))
+            if error == _FORBIDDEN:
+                forbidden.append((encoded, None))
+            else:
+                found.append((encoded, name))
         return found + forbidden
 
     def _encode(self, name: str, version: int, listener: str) -> bytes:
