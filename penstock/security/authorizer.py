@@ -78,7 +78,7 @@ class Authorizer:
         known: Access | None = connection.access
         if known is not None and known.principal is connection.principal:
             return known
-        key = (connection.principal, connection.client_host, getattr(connection, "broker_id", -1) >= 0)
+        key = (connection.principal, connection.client_host, connection.broker_id >= 0)
         found = self._callers.get(key)
         if found is None:
             if len(self._callers) >= REMEMBERED_CALLERS:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.api.access import allowed, allowed_on_cluster
+from penstock.broker.api.access import allowed
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.broker.api.transaction_support import fenced_for_version, may_use_transactional_id
 from penstock.cluster.topic_names import INTERNAL_TOPICS
