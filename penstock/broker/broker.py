@@ -24,24 +24,24 @@ from penstock.broker.stats import BrokerStats, connect_sources
 from penstock.cluster.controller_driver import ControllerDriver
 from penstock.cluster.image import Endpoint, ImageDelta, MetadataImage
 from penstock.cluster.image_holder import ImageHolder
-from penstock.cluster.loading import read_all_configs
+from penstock.cluster.loading import holds_replicas, read_all_configs
 from penstock.cluster.member import ClusterMember
-from penstock.log.log_directory import stored_node_id
+from penstock.log.log_directory import is_known_folder, stored_node_id
 from penstock.log.log_manager import LogManager
 from penstock.replication.replica_manager import ReplicaManager
-from penstock.security.authorizer import new_authorizer
 from penstock.security.broker_proof import PROOF_FEATURE
 from penstock.security.broker_secret import BrokerSecretKeeper
 from penstock.store.interface import TreeStore
 
 if TYPE_CHECKING:
     from penstock.base.settings import Settings
-    from penstock.security.acl_store import AclStore
 
 logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 10.0
 DEFAULT_NODE_ID = 1
+KEEP_EVERYTHING = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""For the logs of topics whose overrides cannot be read."""
 
 
 class StartFailed(Exception):
@@ -72,8 +72,7 @@ class Broker:
         self.groups: Any = None  # coordinator.group service
         self.transactions: Any = None  # coordinator.transaction service
         self.transaction_links: Any = None
-        self.authorizer = new_authorizer(settings, self.metrics, self.clock)  # None: everybody may everything
-        self.acls: AclStore | None = None
+        self.security: Any = None  # ACL and quota decisions; None allows everything
         self.inter_broker_security: Any = None
         self.secret_keeper: BrokerSecretKeeper | None = None  # what brokers prove themselves with; None: a node alone
         self.fetch_sessions: Any = None
@@ -191,12 +190,6 @@ class Broker:
         if not alone:
             self.secret_keeper = BrokerSecretKeeper(self.store)
             await self.secret_keeper.start()
-        if self.authorizer is not None:
-            from penstock.security.acl_store import AclStore
-
-            self.authorizer.on_change = self.dispatcher.access_changed
-            self.acls = AclStore(self.store, self.clock, self.authorizer.take)
-            await self.acls.start()
 
     def _new_store(self) -> TreeStore:
         if not self.settings.embedded:
@@ -209,8 +202,11 @@ class Broker:
         return EmbeddedStore(EmbeddedDatabase(Path(path), self.clock))
 
     async def _load_logs(self) -> None:
-        configs = await read_all_configs(self.store)
+        loaded = await read_all_configs(self.store)
+        kept = {key: KEEP_EVERYTHING for key in loaded.unreadable if key[0] == "topic"}
+        configs = {**loaded.overrides, **kept}
         self.settings.apply_dynamic(configs.get(("broker", ""), {}), configs.get(("broker", str(self.node_id)), {}))
+        unknown = [folder for folder in self.settings.log_dirs if not is_known_folder(Path(folder))]
         self.log_manager = LogManager(
             [Path(directory) for directory in self.settings.log_dirs],
             lambda topic: self.settings.log_config(dict(configs.get(("topic", topic), {}))),
@@ -219,6 +215,7 @@ class Broker:
             cluster_id=self.cluster_id,
             on_directory_failed=self._directory_failed,
             settings=self.settings,
+            holds_replicas=bool(unknown) and await holds_replicas(self.store, self.node_id),
         )
         await self.loop.run_in_executor(None, self.log_manager.start)
 
@@ -228,6 +225,8 @@ class Broker:
         )
         self.replicas.on_dirty = self.dispatcher.schedule_flush
         self.replicas.on_replicas_failed = self._replicas_failed
+        self.image_holder.offline_replicas = lambda: self.replicas.offline
+        self.image_holder.given_up_replicas = self.replicas.given_up
         self.image_holder.subscribe(self._image_changed)
         self.image_holder.subscribe(self.replicas.prepare)
         self.image_holder.subscribe(self.replicas.apply)
@@ -235,6 +234,8 @@ class Broker:
         # In a cluster the first image comes over our own inter-broker listener, so that must be open before we wait
         # for it. A broker alone has its controller in the house: clients come when it knows what to tell them.
         await self.member.register(self._endpoints(), self._accept_brokers)
+        if not self.replicas.missing:
+            self.log_manager.losses_made_good()
         self._background = Background(self, self.loop)
         self._background.start()
         await self._start_metrics()
@@ -321,8 +322,6 @@ class Broker:
         if self.secret_keeper is not None:
             self.secret_keeper.stop()
         await self.loop.run_in_executor(None, self.log_manager.stop)
-        if self.acls is not None:
-            await self.acls.stop()
         await self.member.leave()
 
     async def _drain(self) -> None:
@@ -351,7 +350,5 @@ class Broker:
             listener.close()
         if hasattr(self, "log_manager"):
             await self.loop.run_in_executor(None, lambda: self.log_manager.stop(clean=False))
-        if self.acls is not None:
-            await self.acls.stop()
         if hasattr(self, "member"):
             await self.member.leave()

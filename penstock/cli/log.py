@@ -1,4 +1,4 @@
-"""`penstock log`: what lies in segment files, indexes and snapshots on this machine's disk."""
+"""`penstock log`: what lies in segment files, indexes and snapshots on this machine's disk, and what is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.operate.errors import ExitCode, UserError, usage_error
 if TYPE_CHECKING:
     from penstock.cli.output import Output
 
-app = new_app("Look into and verify segment files on disk.")
+app = new_app("Look into and verify segment files on disk; accept that a disk is lost.")
 
 Target = Annotated[
     Path, typer.Argument(metavar="PATH", help="A file, a partition's folder or a log directory.", show_default=False)
@@ -77,3 +77,30 @@ def verify(output: Output, path: Target) -> None:
     output.rows(problems, ["file", "position", "problem"], empty="everything is in order")
     if problems:
         raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+@local_command(app, name="accept-loss")
+def accept_loss(
+    output: Output,
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A log directory of the stopped broker.", show_default=False)
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Give up replicas whose disk is gone: at its next start the broker makes them anew.
+
+    A broker takes no log directory that it does not know, and begins no replica anew that it once had: its partitions
+    stay off line, so that an empty disk never becomes a leader. After this command, run on the broker's machine for the
+    new (or any) log directory, it uses the directory and copies what it misses from the other replicas. A partition
+    whose last in-sync replica is lost waits for `penstock partition elect --unclean`; one without other replicas
+    begins empty.
+    """
+    from penstock.cli.topic import confirm
+    from penstock.log.log_directory import accept_loss as accept
+
+    confirm(f"Give up every replica that the broker of {directory} does not find?", yes or output.as_json)
+    try:
+        accept(directory)
+    except OSError as error:
+        raise UserError(f"{directory} cannot be written: {error}") from error
+    output.text(f"{directory}: what is missing is given up at the broker's next start")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.cluster import znodes
-from penstock.cluster.events import Answer, DecisionOutput, ReplicaAssignment, StoreWrite, TopicPartition
+from penstock.cluster.events import Answer, DecisionOutput, ReplicaAssignment, Stage, StoreWrite, TopicPartition
 from penstock.cluster.image import (
     NO_LEADER,
     BrokerRegistration,
@@ -22,8 +22,9 @@ from penstock.cluster.image import (
     PartitionRegistration,
     TopicImage,
 )
+from penstock.cluster.replica_notes import ReplicaNotes, noted, replicas_that_are_new
 from penstock.cluster.state_machines import check_partition_move, partition_status
-from penstock.store.interface import Create, Operation, SetData
+from penstock.store.interface import Create, SetData
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,9 @@ class ControllerPolicy:
 
 @dataclass(frozen=True, slots=True)
 class TopicDeletion:
-    """A topic that left the image at `version` and waits for these brokers to say that they dropped their replicas."""
+    """A topic that left the image at `version`; these brokers have not said yet that they dropped their replicas."""
 
+    topic: str
     version: int
     waiting_for: frozenset[int]
 
@@ -51,7 +53,9 @@ class ControllerState:
     policy: ControllerPolicy = ControllerPolicy()
     topic_versions: Mapping[str, int] = field(default_factory=dict)
     """Version of each `/brokers/topics/T` node."""
-    deletions: Mapping[str, TopicDeletion] = field(default_factory=dict)
+    deletions: Mapping[uuid.UUID, TopicDeletion] = field(default_factory=dict)
+    """By topic id: the name is free again at once."""
+    notes: ReplicaNotes = field(default_factory=ReplicaNotes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,9 @@ class Changes:
         self.image = state.image
         self.policy = state.policy
         self.brokers: dict[int, BrokerRegistration] = dict(state.image.brokers)
-        self.deletions: dict[str, TopicDeletion] = dict(state.deletions)
+        self.deletions: dict[uuid.UUID, TopicDeletion] = dict(state.deletions)
+        self.notes: list[StoreWrite] = []
+        """What is written before anything else."""
         self.topic_versions: dict[str, int] = dict(state.topic_versions)
         self.configs: dict[ConfigKey, Mapping[str, str]] = {}
         self.removed_trees: list[str] = []
@@ -163,13 +169,34 @@ class Changes:
     def finish(self, answer: Answer = None) -> Decision:
         final = {where: self._with_epochs(where, p) for where, p in sorted(self._partitions.items())}
         delta = self._delta(final)
-        image = self.image.apply(delta) if delta is not None else self.image
-        writes = self._writes(final)
-        state = replace(self.state, image=image, topic_versions=self.topic_versions, deletions=self.deletions)
+        image = self._with_new_replicas(self.image.apply(delta) if delta is not None else self.image, final)
+        notes, note_writes = noted(self.state.notes, self.image, image, final, self.removed_topics)
+        writes = (*self.notes, *note_writes, *self._writes(final))
+        state = replace(
+            self.state, image=image, topic_versions=self.topic_versions, deletions=self.deletions, notes=notes
+        )
         return Decision(state, DecisionOutput(writes, tuple(self.removed_trees), delta, answer))
+
+    def _with_new_replicas(
+        self, image: MetadataImage, final: Mapping[TopicPartition, PartitionRegistration]
+    ) -> MetadataImage:
+        """That a replica is not new any more is not worth a delta: the image just says so from now on."""
+        topics: dict[str, TopicImage] = {}
+        for (name, index), partition in final.items():
+            known = image.partition(name, index)
+            if known is not None and known.new != partition.new:
+                if name not in topics:
+                    topics[name] = replace(image.topics[name], partitions=dict(image.topics[name].partitions))
+                topics[name].partitions[index] = partition  # type: ignore[index]
+        return replace(image, topics={**image.topics, **topics}) if topics else image
 
     def _with_epochs(self, where: TopicPartition, partition: PartitionRegistration) -> PartitionRegistration:
         before = self.image.partition(*where)
+        partition = replace(
+            partition,
+            new=replicas_that_are_new(before, partition),
+            offline=tuple(r for r in partition.offline if r in partition.replicas),
+        )
         after = self._following(before, where, partition)
         check_partition_move(where, partition_status(before), partition_status(after))
         return after
@@ -188,7 +215,7 @@ class Changes:
         leader_epoch = before.leader_epoch + 1 if grows else before.leader_epoch
         partition = replace(partition, leader_epoch=leader_epoch, partition_epoch=before.partition_epoch)
         if partition == before:
-            return before
+            return replace(before, new=partition.new)
         return replace(partition, partition_epoch=before.partition_epoch + 1)
 
     def _delta(self, final: Mapping[TopicPartition, PartitionRegistration]) -> ImageDelta | None:
@@ -216,29 +243,30 @@ class Changes:
         return None if delta.is_empty else delta
 
     def _writes(self, final: Mapping[TopicPartition, PartitionRegistration]) -> tuple[StoreWrite, ...]:
-        operations: dict[str, list[Operation]] = {}
+        folders: dict[str, StoreWrite] = {}
+        states: list[StoreWrite] = []
         broker_epochs = {broker_id: broker.epoch for broker_id, broker in self.brokers.items()}
-        for name in sorted(self._rewritten):
-            operations.setdefault(name, []).append(self._topic_write(name, final))
         for (name, index), partition in final.items():
             if name in self.removed_topics or partition.partition_epoch < 0:
                 continue
             before = self.image.partition(name, index)
             data = znodes.encode_state(partition, self.image.controller_epoch, broker_epochs)
             path = znodes.state_path(name, index)
-            steps = operations.setdefault(name, [])
             if before is None or before.partition_epoch < 0:
-                known = self.image.topics.get(name)
-                if not any(p.partition_epoch >= 0 for p in (known.partitions if known else {}).values()) and not any(
-                    isinstance(step, Create) for step in steps
-                ):
-                    steps.append(Create(znodes.partitions_path(name)))
-                steps += [Create(znodes.partition_path(name, index)), Create(path, data)]
+                if name not in folders and not self._has_states(name):
+                    folders[name] = StoreWrite((Create(znodes.partitions_path(name)),), Stage.NOTES)
+                first = (Create(znodes.partition_path(name, index)), Create(path, data))
+                states.append(StoreWrite(first, Stage.STATES))
             elif partition != before:
-                steps.append(SetData(path, data, before.partition_epoch))
-        return tuple(StoreWrite(tuple(steps)) for _, steps in sorted(operations.items()) if steps)
+                states.append(StoreWrite((SetData(path, data, before.partition_epoch),), Stage.STATES))
+        assignments = [self._topic_write(name, final) for name in sorted(self._rewritten)]
+        return (*folders.values(), *states, *assignments)
 
-    def _topic_write(self, name: str, final: Mapping[TopicPartition, PartitionRegistration]) -> Operation:
+    def _has_states(self, name: str) -> bool:
+        known = self.image.topics.get(name)
+        return known is not None and any(p.partition_epoch >= 0 for p in known.partitions.values())
+
+    def _topic_write(self, name: str, final: Mapping[TopicPartition, PartitionRegistration]) -> StoreWrite:
         topic = self.topic(name)
         assert topic is not None
         assignments = {}
@@ -247,11 +275,19 @@ class Changes:
             assignments[index] = ReplicaAssignment(p.replicas, p.adding, p.removing)
         version = self.topic_versions[name]
         self.topic_versions[name] = version + 1
-        return SetData(znodes.topic_path(name), znodes.encode_topic(topic.topic_id, assignments), version)
+        data = znodes.encode_topic(topic.topic_id, assignments)
+        return StoreWrite((SetData(znodes.topic_path(name), data, version),), Stage.ASSIGNMENTS)
 
 
 def unled(assignment: ReplicaAssignment) -> PartitionRegistration:
     """A partition that has never had a leader and has no state node."""
     return PartitionRegistration(
-        assignment.replicas, (), NO_LEADER, -1, -1, adding=assignment.adding, removing=assignment.removing
+        assignment.replicas,
+        (),
+        NO_LEADER,
+        -1,
+        -1,
+        adding=assignment.adding,
+        removing=assignment.removing,
+        new=assignment.replicas,
     )

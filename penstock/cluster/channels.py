@@ -83,14 +83,15 @@ class RemoteTransport:
 
 
 class BrokerChannel:
-    """Pushes to one registration of one broker. `acknowledged` is called with each version that it has applied."""
+    """Pushes to one registration of one broker. `acknowledged` is called with each answer: what it has applied, and
+    which of its replicas are off line."""
 
     def __init__(
         self,
         broker: BrokerRegistration,
         transport: PushTransport,
         current_image: Callable[[], MetadataImage],
-        acknowledged: Callable[[BrokerRegistration, int], None],
+        acknowledged: Callable[[BrokerRegistration, ImagePushAnswer], None],
         refused: Callable[[BrokerRegistration, int], None],
     ) -> None:
         self.broker = broker
@@ -154,7 +155,7 @@ class BrokerChannel:
         if answer.needs_full:
             self._start_over()
         else:
-            self._acknowledged(self.broker, answer.version)
+            self._acknowledged(self.broker, answer)
         return True
 
     def _envelope(self, full: MetadataImage | None = None, delta: ImageDelta | None = None) -> ImagePush:

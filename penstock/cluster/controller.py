@@ -6,10 +6,12 @@ until the writes are in the store: a driver that cannot write keeps the old stat
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock.cluster import znodes
+from penstock.cluster.acknowledgements import image_acknowledged, replicas_failed
 from penstock.cluster.changes import (
     Changes,
     ControllerPolicy,
@@ -38,7 +40,10 @@ from penstock.cluster.events import (
     ImageAcknowledged,
     ImbalanceCheck,
     ReplicasFailed,
+    Stage,
+    StoreWrite,
     TopicPartition,
+    TopicRecord,
     TopicsChanged,
 )
 from penstock.cluster.image import MetadataImage
@@ -46,6 +51,7 @@ from penstock.cluster.isr import alter_partitions
 from penstock.cluster.reassignment import alter_reassignments, finish_if_complete
 from penstock.cluster.state_machines import ReplicaStatus, check_replica_move, deletion_status
 from penstock.protocol.errors import ErrorCode
+from penstock.store.interface import Create
 
 __all__ = [
     "ControllerPolicy",
@@ -87,17 +93,21 @@ def decide(state: ControllerState, event: Event) -> Decision:
         case ControlledShutdown():
             return _controlled_shutdown(changes, event)
         case ReplicasFailed():
-            return _replicas_failed(changes, event)
+            return replicas_failed(changes, event)
         case ImageAcknowledged():
-            return _image_acknowledged(changes, event)
+            return image_acknowledged(changes, event)
         case ImbalanceCheck():
             return rebalance_leaders(changes)
 
 
-def settle(state: ControllerState, bounced: Mapping[TopicPartition, frozenset[int]] | None = None) -> Decision:
+def settle(
+    state: ControllerState,
+    bounced: Mapping[TopicPartition, frozenset[int]] | None = None,
+    doomed: Mapping[str, TopicRecord] | None = None,
+) -> Decision:
     """After a failover, with everything loaded: what the last controller left undone (dead leaders, elections,
-    finished reassignments) is done now. `bounced` names ISR members that live, but not in the life they were recorded
-    in: they must prove again that they are in sync."""
+    finished reassignments, the deletion of `doomed` topics) is done now. `bounced` names ISR members that live, but
+    not in the life they were recorded in: they must prove again that they are in sync."""
     changes = Changes(state)
     known = set(changes.brokers)
     for where, partition in list(changes.partitions()):
@@ -109,6 +119,9 @@ def settle(state: ControllerState, bounced: Mapping[TopicPartition, frozenset[in
     elect_offline_partitions(changes)
     for where, _ in list(changes.partitions()):
         finish_if_complete(changes, where)
+    for name, record in sorted((doomed or {}).items()):
+        holders = frozenset(r for a in record.assignments.values() for r in a.replicas)
+        _bury(changes, record.topic_id, TopicDeletion(name, state.image.version, holders))
     return changes.finish()
 
 
@@ -128,18 +141,12 @@ def _brokers_changed(changes: Changes, event: BrokersChanged) -> Decision:
         leaving = known is not None and known.epoch == broker.epoch and known.shutting_down
         changes.brokers[broker_id] = replace(broker, shutting_down=leaving)
     if arrived:
-        for where, partition in list(changes.partitions()):
-            if arrived & set(partition.offline):
-                healed = tuple(r for r in partition.offline if r not in arrived)
-                changes.put(where, replace(partition, offline=healed))
         elect_offline_partitions(changes)
     return changes.finish()
 
 
 def _topics_changed(changes: Changes, event: TopicsChanged) -> Decision:
     for name, record in sorted(event.topics.items()):
-        if name in changes.deletions:
-            continue
         known = changes.topic(name)
         if known is None:
             changes.add_topic(name, record.topic_id, record.version)
@@ -154,7 +161,7 @@ def _topics_changed(changes: Changes, event: TopicsChanged) -> Decision:
 
 
 def _deletions_requested(changes: Changes, event: DeletionsRequested) -> Decision:
-    for name in sorted(set(event.topics) - changes.deletions.keys()):
+    for name in sorted(event.topics):
         topic = changes.image.topics.get(name)
         if topic is None or not changes.policy.delete_topic_enable:
             changes.removed_trees.append(znodes.deletion_path(name))
@@ -165,30 +172,25 @@ def _deletions_requested(changes: Changes, event: DeletionsRequested) -> Decisio
             check_replica_move(
                 (name, broker_id), ReplicaStatus.OFFLINE, deletion_status(True, changes.is_live(broker_id))
             )
-        changes.deletions[name] = TopicDeletion(changes.next_version, holders)
+        _bury(changes, topic.topic_id, TopicDeletion(name, changes.next_version, holders))
     return changes.finish()
 
 
-def _image_acknowledged(changes: Changes, event: ImageAcknowledged) -> Decision:
-    """A broker that applied the image without a topic has dropped its replicas; after the last one the nodes go."""
-    broker = changes.brokers.get(event.broker_id)
-    if broker is None or broker.epoch != event.broker_epoch:
-        return changes.finish()
-    for name, deletion in sorted(changes.deletions.items()):
-        if event.broker_id not in deletion.waiting_for or event.version < deletion.version:
-            continue
-        check_replica_move((name, event.broker_id), ReplicaStatus.DELETION_STARTED, ReplicaStatus.DELETION_SUCCESSFUL)
-        waiting = deletion.waiting_for - {event.broker_id}
-        if waiting:
-            changes.deletions[name] = replace(deletion, waiting_for=waiting)
-        else:
-            del changes.deletions[name]
-            changes.removed_trees += [
-                znodes.topic_path(name),
-                znodes.config_path(("topic", name)),
-                znodes.deletion_path(name),
-            ]
-    return changes.finish()
+def _bury(changes: Changes, topic_id: uuid.UUID, deletion: TopicDeletion) -> None:
+    """A tombstone tells the holders that the topic was deleted, however late they come; then its nodes go, the mark
+    that asked for it last."""
+    if topic_id.int == 0:
+        pass  # made before topic ids existed: its folders cannot be told from others and stay
+    elif topic_id not in changes.deletions:
+        create = Create(znodes.tombstone_path(topic_id), znodes.encode_tombstone(deletion.topic, deletion.waiting_for))
+        changes.notes.append(StoreWrite((create,), Stage.NOTES))
+    changes.deletions[topic_id] = deletion
+    changes.removed_trees += [
+        znodes.topic_path(deletion.topic),
+        znodes.replica_notes_path(deletion.topic),
+        znodes.config_path(("topic", deletion.topic)),
+        znodes.deletion_path(deletion.topic),
+    ]
 
 
 def _configs_changed(changes: Changes, event: ConfigsChanged) -> Decision:
@@ -217,13 +219,3 @@ def _controlled_shutdown(changes: Changes, event: ControlledShutdown) -> Decisio
             continue
         leave_isr(changes, where, {leaving})
     return changes.finish(ControlledShutdownAnswer(ErrorCode.NONE, tuple(remaining)))
-
-
-def _replicas_failed(changes: Changes, event: ReplicasFailed) -> Decision:
-    for where in sorted(set(event.partitions)):
-        partition = changes.partition(*where)
-        if partition is None or event.broker_id not in partition.replicas or event.broker_id in partition.offline:
-            continue
-        changes.put(where, replace(partition, offline=(*partition.offline, event.broker_id)))
-        leave_isr(changes, where, {event.broker_id})
-    return changes.finish()

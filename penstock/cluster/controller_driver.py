@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from penstock.base.clock import Clock, SystemClock
 from penstock.cluster import znodes
+from penstock.cluster.acknowledgements import says_something_new
 from penstock.cluster.channels import BrokerChannel, PushTransport
 from penstock.cluster.controller import (
     ControllerPolicy,
@@ -45,6 +46,7 @@ from penstock.cluster.events import (
     TopicPartition,
 )
 from penstock.cluster.image import NO_BROKER, BrokerRegistration, MetadataImage
+from penstock.cluster.image_codec import ImagePushAnswer
 from penstock.cluster.loading import load_state, read_topic
 from penstock.protocol.errors import ErrorCode
 from penstock.store.interface import (
@@ -276,7 +278,7 @@ class ControllerDriver:
             on_topic=self._watcher.on_topic,
         )
         state = await self._give_ids(loaded.state, loaded.without_id)
-        decision = settle(state, loaded.bounced)
+        decision = settle(state, loaded.bounced, loaded.doomed)
         await self._writer.write(decision.output)
         self._state = decision.state
         self._note_published()
@@ -381,12 +383,13 @@ class ControllerDriver:
                 )
 
     def _current_image(self) -> MetadataImage:
-        return self.state.image
+        """What a broker gets that may have missed anything, also which topics are gone for good."""
+        return replace(self.state.image, deleted=frozenset(self.state.deletions))
 
-    def _acknowledged(self, broker: BrokerRegistration, version: int) -> None:
-        state = self._state
-        if state is not None and any(broker.broker_id in d.waiting_for for d in state.deletions.values()):
-            self._requests.append(_Request(ImageAcknowledged(broker.broker_id, broker.epoch, version), None))
+    def _acknowledged(self, broker: BrokerRegistration, answer: ImagePushAnswer) -> None:
+        event = ImageAcknowledged(broker.broker_id, broker.epoch, answer.version, answer.offline, answer.given_up)
+        if self._state is not None and says_something_new(self._state, event):
+            self._requests.append(_Request(event, None))
             self._wake.set()
 
     def _refused(self, broker: BrokerRegistration, error_code: int) -> None:

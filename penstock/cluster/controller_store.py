@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from penstock.cluster import znodes
-from penstock.cluster.events import DecisionOutput
+from penstock.cluster.events import DecisionOutput, Stage
 from penstock.store.interface import (
     Check,
     Create,
@@ -42,16 +42,27 @@ class FencedWriter:
         self._check = Check(znodes.CONTROLLER_EPOCH, epoch_version)
 
     async def write(self, output: DecisionOutput) -> None:
-        """Everything a decision wants written, then its removals. Raises ControllerMoved or StateUnknown."""
-        batches = _pack([write.operations for write in output.writes])
+        """Everything a decision wants written, then its removals. Raises ControllerMoved or StateUnknown.
+
+        In one transaction if it fits; else stage by stage, many transactions at once within a stage.
+        """
+        units = [write.operations for write in sorted(output.writes, key=lambda write: write.stage)]
+        batches = _pack(units)
+        if len(batches) == 1:
+            await self.write_operations(batches[0])
+        else:
+            for stage in Stage:
+                await self._write_stage(_pack([w.operations for w in output.writes if w.stage is stage]))
+        for path in output.removals:
+            await self._remove(path)
+
+    async def _write_stage(self, batches: list[list[Operation]]) -> None:
         for start in range(0, len(batches), MULTIS_IN_FLIGHT):
             group = batches[start : start + MULTIS_IN_FLIGHT]
             results = await asyncio.gather(*(self.write_operations(batch) for batch in group), return_exceptions=True)
             failures = [r for r in results if isinstance(r, BaseException)]
             for failure in sorted(failures, key=lambda f: not isinstance(f, ControllerMoved)):
                 raise failure
-        for path in output.removals:
-            await self._remove(path)
 
     async def write_operations(self, operations: Sequence[Operation]) -> None:
         remaining = list(operations)
@@ -93,20 +104,19 @@ class FencedWriter:
         return doomed
 
 
-def _pack(groups: Sequence[Sequence[Operation]]) -> list[list[Operation]]:
-    """Small groups share a transaction; a large one is cut (its order is kept, so a half-written topic is completed
-    by the next controller)."""
+def _pack(units: Sequence[Sequence[Operation]]) -> list[list[Operation]]:
+    """Units share transactions and are never cut."""
     batches: list[list[Operation]] = []
     current: list[Operation] = []
     current_bytes = 0
-    for group in groups:
-        for operation in group:
-            size = len(operation.path) + len(getattr(operation, "data", b"")) + 40
-            if current and (len(current) >= OPERATIONS_PER_MULTI or current_bytes + size > BYTES_PER_MULTI):
-                batches.append(current)
-                current, current_bytes = [], 0
-            current.append(operation)
-            current_bytes += size
+    for unit in units:
+        size = sum(len(operation.path) + len(getattr(operation, "data", b"")) + 40 for operation in unit)
+        is_full = len(current) + len(unit) > OPERATIONS_PER_MULTI or current_bytes + size > BYTES_PER_MULTI
+        if current and is_full:
+            batches.append(current)
+            current, current_bytes = [], 0
+        current += unit
+        current_bytes += size
     if current:
         batches.append(current)
     return batches

@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from penstock.cluster import znodes
 from penstock.cluster.changes import ControllerState
+from penstock.cluster.controller_store import StateUnknown
 from penstock.cluster.events import (
     AlterReassignments,
     BrokersChanged,
@@ -144,20 +145,25 @@ class TreeWatcher:
 
     async def _read_topics(self, state: ControllerState) -> Event | None:
         names = await self._store.children(znodes.TOPICS, self.on_topics)
-        new = [n for n in names if n not in state.image.topics and n not in state.deletions]
+        new = [n for n in names if n not in state.image.topics and n not in state.image.unreadable]
         return await self._read_changed(new, state)
 
     async def _read_changed(self, names: list[str], state: ControllerState) -> Event | None:
-        records = await gather_bounded(names, lambda name: read_topic(self._store, name, self.on_topic(name)))
-        topics: dict[str, TopicRecord] = {}
-        for name, record in zip(names, records, strict=True):
-            if record is None or name in state.deletions or record.version == state.topic_versions.get(name):
-                continue
-            topics[name] = await self._with_id(name, record)
-        if not topics:
-            return None
-        fresh = [name for name in topics if name not in state.image.topics]
-        configs = await gather_bounded(fresh, lambda name: read_config(self._store, ("topic", name)))
+        if any(name in state.image.unreadable for name in names):
+            raise StateUnknown("a topic that could not be read has changed")
+        try:
+            records = await gather_bounded(names, lambda name: read_topic(self._store, name, self.on_topic(name)))
+            topics: dict[str, TopicRecord] = {}
+            for name, record in zip(names, records, strict=True):
+                if record is not None and record.version != state.topic_versions.get(name):
+                    topics[name] = await self._with_id(name, record)
+            if not topics:
+                return None
+            fresh = [name for name in topics if name not in state.image.topics]
+            configs = await gather_bounded(fresh, lambda name: read_config(self._store, ("topic", name)))
+        except znodes.MalformedNode as error:
+            # Loading sets the topic apart, and it is not looked at again before it changes.
+            raise StateUnknown(str(error)) from error
         return TopicsChanged(topics, dict(zip(fresh, configs, strict=True)))
 
     async def _with_id(self, name: str, record: TopicRecord) -> TopicRecord:
@@ -175,7 +181,7 @@ class TreeWatcher:
 
     async def _read_deletions(self, state: ControllerState) -> Event | None:
         names = await self._store.children(znodes.DELETE_TOPICS, self._marking("deletions"))
-        new = tuple(name for name in names if name not in state.deletions)
+        new = tuple(names)
         if any(name not in state.image.topics for name in new):
             # Created and deleted in one breath: the topic must be known before it can be deleted.
             event = await self._read_topics(state)
@@ -200,7 +206,14 @@ class TreeWatcher:
             if key is not None:
                 keys[key] = None
         await self._purge_config_changes(names)
-        configs = {key: await read_config(self._store, key) for key in keys}
+        configs: dict[ConfigKey, Mapping[str, str]] = {}
+        for key in keys:
+            if key[0] == "topic" and key[1] in state.image.unreadable:
+                raise StateUnknown(f"the overrides of {key[1]}, which could not be read, have changed")
+            try:
+                configs[key] = await read_config(self._store, key)
+            except znodes.MalformedNode as error:
+                logger.error("overrides stay as they were: %s", error)
         if new:
             self._last_config_change = new[-1]
         changed = {

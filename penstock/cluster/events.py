@@ -165,11 +165,15 @@ class ReplicasFailed:
 
 @dataclass(frozen=True, slots=True)
 class ImageAcknowledged:
-    """A broker has applied everything up to this version of the current controller epoch."""
+    """A broker has applied everything up to this version of the current controller epoch. So it has made the replicas
+    that were new then, except those that it names as off line (None: it does not tell)."""
 
     broker_id: int
     broker_epoch: int
     version: int
+    offline: tuple[TopicPartition, ...] | None = ()
+    given_up: tuple[TopicPartition, ...] = ()
+    """Of the off-line ones those whose data an operator has declared lost: they may be begun anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,11 +199,22 @@ Answer = AlterPartitionsAnswer | ControlledShutdownAnswer | Mapping[TopicPartiti
 """ElectLeaders and AlterReassignments answer with a mapping; events from watches with None."""
 
 
+class Stage(enum.IntEnum):
+    NOTES = 0
+    STATES = 1
+    ASSIGNMENTS = 2
+
+
 @dataclass(frozen=True, slots=True)
 class StoreWrite:
-    """Operations that happen together. The driver puts the check of the controller epoch in front of them."""
+    """Operations that happen together. The driver puts the check of the controller epoch in front of them.
+
+    A decision too large for one transaction is stored stage by stage, and after a crash any part of one stage may be
+    there. Every such part is a valid state, because first comes what only warns (new replicas, tombstones), then the
+    partitions' states, which fit the assignments before as well as after, then the assignments."""
 
     operations: tuple[Operation, ...]
+    stage: Stage
 
 
 @dataclass(frozen=True, slots=True)

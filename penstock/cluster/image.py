@@ -59,6 +59,10 @@ class PartitionRegistration:
     """Replicas whose log directory failed although their broker lives."""
     recovering: bool = False
     """The leader came from an unclean election and has not recovered yet."""
+    new: tuple[int, ...] | None = field(default=None, compare=False)
+    """Replicas that their brokers have not confirmed to have made. Any other replica holds data: where it is not
+    found, its disk is gone and it must not be begun anew. None: nobody keeps record, what is missing is begun. Nobody
+    needs to be told when a replica ceases to be new, so this is no part of what makes two registrations differ."""
 
     @property
     def is_reassigning(self) -> bool:
@@ -110,6 +114,11 @@ class MetadataImage:
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     configs: Mapping[ConfigKey, Mapping[str, str]] = field(default_factory=dict)
     topic_names: Mapping[uuid.UUID, str] = field(default_factory=dict)
+    deleted: frozenset[uuid.UUID] = field(default=frozenset(), compare=False)
+    """Topics that are known to be deleted: in a full image those whose replicas some broker still has to drop, after a
+    delta those that it removed. A topic that is merely not there proves nothing."""
+    unreadable: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Topics whose nodes the controller cannot read, and why: they stay as each broker knows them."""
 
     @cached_property
     def topic_names_by_bytes(self) -> Mapping[bytes, str]:
@@ -163,6 +172,21 @@ class MetadataImage:
             topics=topics,
             configs=configs,
             topic_names=names,
+            deleted=frozenset(delta.topics_removed.values()),
+            unreadable=self.unreadable,
+        )
+
+    def keeping_unreadable(self, known: MetadataImage) -> MetadataImage:
+        """This full image, with the topics that its sender could not read as `known` has them."""
+        kept = {name: known.topics[name] for name in self.unreadable if name in known.topics}
+        if not kept:
+            return self
+        configs = {("topic", name): known.config("topic", name) for name in kept if known.config("topic", name)}
+        return replace(
+            self,
+            topics={**self.topics, **kept},
+            topic_names={**self.topic_names, **{topic.topic_id: name for name, topic in kept.items()}},
+            configs={**self.configs, **configs},
         )
 
 

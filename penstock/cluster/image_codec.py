@@ -60,12 +60,15 @@ class ImagePush:
 @dataclass(frozen=True, slots=True)
 class ImagePushAnswer:
     """Broker → controller: where the broker stands now. `error_code` STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH means
-    refused; `needs_full` that a delta did not fit what the broker has."""
+    refused; `needs_full` that a delta did not fit what the broker has. `offline` are the replicas whose logs it cannot
+    reach (None from a release that does not tell), `given_up` those of them that an operator has declared lost."""
 
     error_code: int
     controller_epoch: int
     version: int
     needs_full: bool = False
+    offline: tuple[tuple[str, int], ...] | None = ()
+    given_up: tuple[tuple[str, int], ...] = ()
 
 
 def encode_push(push: ImagePush, version: int = FORMAT) -> bytes:
@@ -113,6 +116,8 @@ def encode_answer(answer: ImagePushAnswer) -> bytes:
             "controller_epoch": answer.controller_epoch,
             "version": answer.version,
             "needs_full": answer.needs_full,
+            "offline": answer.offline,
+            "given_up": answer.given_up,
         }
     )
 
@@ -120,10 +125,16 @@ def encode_answer(answer: ImagePushAnswer) -> bytes:
 def decode_answer(data: bytes | memoryview) -> ImagePushAnswer:
     body = _load(data)
     try:
+        offline = body.get("offline")
         return ImagePushAnswer(
-            body["error_code"], body["controller_epoch"], body["version"], bool(body.get("needs_full", False))
+            body["error_code"],
+            body["controller_epoch"],
+            body["version"],
+            bool(body.get("needs_full", False)),
+            None if offline is None else tuple((str(t), int(p)) for t, p in offline),
+            tuple((str(t), int(p)) for t, p in body.get("given_up", ())),
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ImageFormatError(f"malformed answer to an image push: {error!r}") from error
 
 
@@ -136,6 +147,8 @@ def image_to_json(image: MetadataImage) -> dict[str, Any]:
         "brokers": [_broker_to_json(b) for b in image.brokers.values()],
         "topics": [_topic_to_json(t) for t in image.topics.values()],
         "configs": _configs_to_json(image.configs),
+        "deleted": sorted(topic_id.hex for topic_id in image.deleted),
+        "unreadable": dict(image.unreadable),
     }
 
 
@@ -150,6 +163,8 @@ def image_from_json(body: Mapping[str, Any]) -> MetadataImage:
         topics=topics,
         configs=_configs_from_json(body["configs"]),
         topic_names={t.topic_id: t.name for t in topics.values()},
+        deleted=frozenset(uuid.UUID(hex=hexed) for hexed in body.get("deleted", ())),
+        unreadable=body.get("unreadable", {}),
     )
 
 
@@ -219,6 +234,7 @@ def _topic_to_json(topic: TopicImage) -> dict[str, Any]:
                 p.removing,
                 p.offline,
                 int(p.recovering),
+                {} if p.new is None else {"new": p.new},
             ]
             for index, p in topic.partitions.items()
         ],
@@ -231,6 +247,7 @@ def _topic_from_json(body: Mapping[str, Any]) -> TopicImage:
         if type(row[0]) is not int or row[0] < 0:
             raise ValueError("a partition's index is a number")
         index, replicas, isr, leader, leader_epoch, partition_epoch, adding, removing, offline, recovering = row[:10]
+        more = row[10] if len(row) > 10 else {}
         partitions[index] = PartitionRegistration(
             tuple(replicas),
             tuple(isr),
@@ -241,6 +258,7 @@ def _topic_from_json(body: Mapping[str, Any]) -> TopicImage:
             tuple(removing),
             tuple(offline),
             bool(recovering),
+            new=tuple(more["new"]) if "new" in more else None,
         )
     name = body["name"]
     problem = name_problem(name) if isinstance(name, str) else "A topic's name is a text."

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from penstock.cluster.image import ImageDelta, MetadataImage, delta_between, in_parts
@@ -33,6 +33,9 @@ class ImageHolder:
         self.image = MetadataImage(cluster_id=cluster_id)
         self.broker_epoch = -1
         """Epoch of this broker's current registration; pushes that mean another one are refused."""
+        self.offline_replicas: Callable[[], Iterable[tuple[str, int]]] = tuple
+        self.given_up_replicas: Callable[[], Iterable[tuple[str, int]]] = tuple
+        """What the controller is told with each acknowledgement; see ImagePushAnswer."""
         self._publishers: list[Publisher] = []
         self._told_late: list[asyncio.Future[None]] = []
         self._applying = asyncio.Lock()
@@ -50,7 +53,14 @@ class ImageHolder:
         """Apply a full image or a delta, or say why not and where this broker stands."""
         async with self._applying:
             code, needs_full = await self._take(push)
-        return ImagePushAnswer(code, self.image.controller_epoch, self.image.version, needs_full)
+        return ImagePushAnswer(
+            code,
+            self.image.controller_epoch,
+            self.image.version,
+            needs_full,
+            tuple(sorted(self.offline_replicas())),
+            tuple(sorted(self.given_up_replicas())),
+        )
 
     async def _take(self, push: ImagePush) -> tuple[int, bool]:
         image = self.image
@@ -62,7 +72,8 @@ class ImageHolder:
             return ErrorCode.STALE_BROKER_EPOCH, False
         if push.full is not None:
             if image.is_behind(push.full.controller_epoch, push.full.version):
-                await self._publish(delta_between(image, push.full), push.full)
+                full = push.full.keeping_unreadable(image)
+                await self._publish(delta_between(image, full), full)
             return ErrorCode.NONE, False
         delta = push.delta
         if delta is None or delta.controller_epoch != image.controller_epoch or delta.base_version > image.version:

@@ -124,6 +124,7 @@ class ClusterMember:
         if self.node_id < 0:
             self.node_id = await self._persistently(self._new_node_id)
         self.images = ImageHolder(self.cluster_id)
+        self.images.offline_replicas = lambda: self._failed_replicas
         self.images.subscribe(self._apply_dynamic_settings)
         self.images.subscribe(self._remind_of_failures)
         self.topics = TopicAdmin(self.store, self.images, self.settings)
@@ -225,24 +226,28 @@ class ClusterMember:
         return encode_answer(answer)
 
     async def report_failed_replicas(self, partitions: list[TopicPartition]) -> None:
-        """A log directory failed: tell the controller which replicas went off line with it."""
+        """A log directory failed: tell the controller which replicas went off line with it, as soon as the store can
+        be written."""
         self._failed_replicas.update(partitions)
         data = znodes.encode_log_dir_event(self.node_id, partitions)
-        await self.store.create(f"{znodes.LOG_DIR_EVENTS}/log_dir_event_", data, sequential=True)
+        said = False
+        while True:
+            try:
+                await self.store.create(f"{znodes.LOG_DIR_EVENTS}/log_dir_event_", data, sequential=True)
+                return
+            except StoreError as error:
+                if not said:
+                    logger.warning("%d failed replicas are not reported yet: %s", len(partitions), error)
+                said = True
+                await asyncio.sleep(RETRY_SECONDS)
 
     def _remind_of_failures(self, delta: ImageDelta, image: MetadataImage) -> None:
         """A new controller learns from the tree who leads, but not whose disks are broken: tell it again."""
         if image.controller_epoch != self._told_controller_epoch:
             self._told_controller_epoch = image.controller_epoch
-            if self._failed_replicas:
-                self._spawn(self._report_again())
-
-    async def _report_again(self) -> None:
-        try:
-            await self.report_failed_replicas(sorted(self._failed_replicas))
-        except StoreError as error:
-            logger.warning("broken log directories are not reported yet: %s", error)
-            self._told_controller_epoch = -1  # the next image tries again
+            failed = sorted(self.images.offline_replicas())
+            if failed:
+                self._spawn(self.report_failed_replicas(failed))
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.EXPIRED and not self._leaving:

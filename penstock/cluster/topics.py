@@ -232,7 +232,10 @@ class TopicAdmin:
         if wish.name not in image.topics:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         for _ in range(MAX_RACES):
-            record = await read_topic(self._store, wish.name)
+            try:
+                record = await read_topic(self._store, wish.name)
+            except znodes.MalformedNode as error:
+                raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
             if record is None:
                 raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             added = self._place_growth(wish, len(record.assignments), record.assignments[0], image)
@@ -288,7 +291,7 @@ class TopicAdmin:
     async def delete(self, names: Sequence[str], timeout_ms: int) -> list[TopicAnswer]:
         """Marks topics for deletion and waits until they are gone (replicas on dead brokers are not waited for)."""
         answers: list[TopicAnswer] = []
-        going: dict[str, frozenset[int]] = {}
+        going: dict[uuid.UUID, frozenset[int]] = {}
         for name in names:
             topic = self._images.image.topics.get(name)
             if topic is None:
@@ -299,23 +302,22 @@ class TopicAdmin:
                 continue
             with contextlib.suppress(NodeExists):  # asked before; the answer is the same
                 await self._store.create(znodes.deletion_path(name))
-            going[name] = frozenset(r for p in topic.partitions.values() for r in p.replicas)
+            going[topic.topic_id] = frozenset(r for p in topic.partitions.values() for r in p.replicas)
             answers.append(TopicAnswer(name, topic_id=topic.topic_id))
         if going:
-            ids = {a.name: a.topic_id for a in answers if a.name in going}
-            if not await self._wait(lambda image: _are_gone(image, ids), timeout_ms):
+            if not await self._wait(lambda image: not going.keys() & image.topic_names.keys(), timeout_ms):
                 return [
-                    TopicAnswer(a.name, ErrorCode.REQUEST_TIMED_OUT, topic_id=a.topic_id) if a.name in going else a
+                    TopicAnswer(a.name, ErrorCode.REQUEST_TIMED_OUT, topic_id=a.topic_id) if a.topic_id in going else a
                     for a in answers
                 ]
-            await self._wait_for_nodes(going, timeout_ms)
+            await self._wait_for_holders(going, timeout_ms)
         return answers
 
-    async def _wait_for_nodes(self, going: Mapping[str, frozenset[int]], timeout_ms: int) -> None:
-        """A name is free again when its nodes are gone: wait for that where all holders live."""
-        for name, holders in going.items():
+    async def _wait_for_holders(self, going: Mapping[uuid.UUID, frozenset[int]], timeout_ms: int) -> None:
+        """Where all holders live, wait until all of them have dropped their replicas."""
+        for topic_id, holders in going.items():
             if holders <= self._images.image.brokers.keys():
-                await wait_until_deleted(self._store, znodes.deletion_path(name), timeout_ms / 1000)
+                await wait_until_deleted(self._store, znodes.tombstone_path(topic_id), timeout_ms / 1000)
 
     async def _wait(self, condition: Callable[[MetadataImage], bool], timeout_ms: int) -> bool:
         return await self._images.wait_until(condition, max(0, timeout_ms) / 1000)
@@ -357,7 +359,3 @@ def _are_led(image: MetadataImage, topics: Mapping[str, uuid.UUID]) -> bool:
 
 def _have_grown(image: MetadataImage, counts: Mapping[str, int]) -> bool:
     return all(name in image.topics and len(image.topics[name].partitions) >= n for name, n in counts.items())
-
-
-def _are_gone(image: MetadataImage, ids: Mapping[str, uuid.UUID]) -> bool:
-    return all(topic_id not in image.topic_names for topic_id in ids.values())

@@ -27,6 +27,8 @@ PREFERRED_ELECTION = "/admin/preferred_replica_election"
 CONFIG_CHANGES = "/config/changes"
 ISR_CHANGES = "/isr_change_notification"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
+REPLICA_NOTES = "/penstock/replicas"
+TOMBSTONES = "/penstock/deletions"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 CLUSTER_ID = "/cluster/id"
 
@@ -41,6 +43,8 @@ PERSISTENT_PATHS = (
     ISR_CHANGES,
     PRODUCER_ID_BLOCK,
     LOG_DIR_EVENTS,
+    REPLICA_NOTES,
+    TOMBSTONES,
     "/config/topics",
     "/config/clients",
     "/config/users",
@@ -88,6 +92,14 @@ def broker_path(broker_id: int) -> str:
 
 def deletion_path(topic: str) -> str:
     return f"{DELETE_TOPICS}/{topic}"
+
+
+def replica_notes_path(topic: str) -> str:
+    return f"{REPLICA_NOTES}/{topic}"
+
+
+def tombstone_path(topic_id: uuid.UUID) -> str:
+    return f"{TOMBSTONES}/{encode_topic_id(topic_id)}"
 
 
 def sanitize(name: str) -> str:
@@ -214,6 +226,52 @@ def decode_state(path: str, data: bytes, version: int) -> PartitionState:
             broker_epochs={int(r): int(epoch) for r, epoch in (body.get("broker_epochs") or {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise MalformedNode(f"{path}: {error!r}") from error
+
+
+def encode_replica_notes(
+    topic_id: uuid.UUID, new: Mapping[int, tuple[int, ...]], offline: Mapping[int, tuple[int, ...]]
+) -> bytes:
+    """Which replicas their brokers have not made yet, and which they have lost: a node that Kafka does not have."""
+    return dump(
+        {
+            "version": 1,
+            "topic_id": encode_topic_id(topic_id),
+            "new": {str(index): list(replicas) for index, replicas in sorted(new.items())},
+            "offline": {str(index): list(replicas) for index, replicas in sorted(offline.items())},
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReplicaNotes:
+    topic_id: uuid.UUID
+    new: Mapping[int, tuple[int, ...]]
+    offline: Mapping[int, tuple[int, ...]]
+
+
+def decode_replica_notes(path: str, data: bytes) -> TopicReplicaNotes:
+    body = load(path, data)
+    try:
+        new, offline = (
+            {int(index): tuple(int(r) for r in replicas) for index, replicas in body[key].items()}
+            for key in ("new", "offline")
+        )
+        return TopicReplicaNotes(decode_topic_id(body["topic_id"]), new, offline)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise MalformedNode(f"{path}: {error!r}") from error
+
+
+def encode_tombstone(topic: str, brokers: Iterable[int]) -> bytes:
+    """A deleted topic and who still has to drop replicas of it; the node's name is the topic's id."""
+    return dump({"version": 1, "topic": topic, "brokers": sorted(brokers)})
+
+
+def decode_tombstone(path: str, data: bytes) -> tuple[str, frozenset[int]]:
+    body = load(path, data)
+    try:
+        return str(body["topic"]), frozenset(int(broker) for broker in body["brokers"])
+    except (KeyError, TypeError, ValueError) as error:
         raise MalformedNode(f"{path}: {error!r}") from error
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import fcntl
 import json
 import os
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from penstock.log.checkpoints import InvalidCheckpoint, PartitionOffsets, read_offsets, write_offsets
 from penstock.log.files import fsync_directory, write_durably
-from penstock.log.offset_checkpoints import OffsetCheckpoints
 
 LOCK_FILE: Final = ".lock"
 META_PROPERTIES: Final = "meta.properties"
@@ -21,6 +22,8 @@ CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 DELETE_SUFFIX: Final = "-delete"
 FUTURE_SUFFIX: Final = "-future"
 STRAY_SUFFIX: Final = "-stray"
+ACCEPTED_LOSS: Final = ".penstock_accepted_loss"
+"""Left by `penstock log accept-loss`: replicas that are found nowhere may be begun anew."""
 _NAME_MAX: Final = 255
 
 # POSIX locks do not keep two brokers of one process apart; this does.
@@ -34,6 +37,11 @@ class FolderInUse(Exception):
 
 class ForeignFolder(Exception):
     """The folder belongs to another broker or cluster."""
+
+
+class UnknownFolder(OSError):
+    """A folder without `meta.properties` on a broker that has replicas on record: a disk that was replaced or is not
+    mounted. It is taken for failed until the operator says otherwise."""
 
 
 def partition_of(folder_name: str) -> tuple[str, int] | None:
@@ -52,14 +60,21 @@ class LogDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.was_clean = False
+        self.id = ""
+        """`directory.id` of its meta.properties: another disk at the same place has another one."""
         self._lock_fd = -1
         self._lock_key = ""
-        self.checkpoints = OffsetCheckpoints(path)
+        self._written: dict[str, PartitionOffsets] = {}
 
     # -- lock and identity
 
-    def open(self, node_id: int, cluster_id: str | None) -> None:
+    def open(self, node_id: int, cluster_id: str | None, *, may_be_new: bool = True) -> None:
         """Create if needed, lock, check whose it is. FolderInUse and ForeignFolder concern the operator."""
+        if not may_be_new and not (self.path / META_PROPERTIES).exists():
+            raise UnknownFolder(
+                f"{self.path} has no {META_PROPERTIES}, but this broker has replicas on record: the disk was replaced"
+                " or is not mounted. Mount it, or give its data up with `penstock log accept-loss`"
+            )
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock()
         try:
@@ -106,23 +121,50 @@ class LogDirectory:
     def _check_identity(self, node_id: int, cluster_id: str | None) -> None:
         path = self.path / META_PROPERTIES
         try:
-            found = _read_properties(path)
+            found = read_properties(path)
         except FileNotFoundError:
-            lines = ["version=0", f"broker.id={node_id}"]
-            if cluster_id is not None:
-                lines.append(f"cluster.id={cluster_id}")
-            write_durably(path, ("#\n" + "\n".join(lines) + "\n").encode())
-            return
+            found = {}
         stored_id = found.get("broker.id", found.get("node.id"))
         if stored_id is not None and stored_id != str(node_id):
             raise ForeignFolder(f"{self.path} belongs to broker {stored_id}, not to {node_id}")
         stored_cluster = found.get("cluster.id")
         if cluster_id is not None and stored_cluster is not None and stored_cluster != cluster_id:
             raise ForeignFolder(f"{self.path} belongs to cluster {stored_cluster}, not to {cluster_id}")
+        complete = {"version": "0", **found}
+        if stored_id is None:
+            complete["broker.id"] = str(node_id)
+        if cluster_id is not None:
+            complete["cluster.id"] = cluster_id
+        self.id = complete.setdefault("directory.id", new_directory_id())
+        if complete != found:
+            write_properties(path, complete)
+
+    @property
+    def loss_is_accepted(self) -> bool:
+        return (self.path / ACCEPTED_LOSS).exists()
+
+    def forget_acceptance(self) -> None:
+        (self.path / ACCEPTED_LOSS).unlink(missing_ok=True)
+        fsync_directory(self.path)
 
     def mark_clean(self, broker_epoch: int = -1) -> None:
         """The last thing of an orderly stop."""
         write_durably(self.path / CLEAN_SHUTDOWN, json.dumps({"version": 0, "brokerEpoch": broker_epoch}).encode())
+
+    # -- checkpoints
+
+    def read_checkpoint(self, name: str) -> PartitionOffsets:
+        """A broken checkpoint counts as empty: recovery then reads more than it must, and nothing is lost."""
+        try:
+            return read_offsets(self.path / name)
+        except InvalidCheckpoint:
+            return {}
+
+    def write_checkpoint(self, name: str, offsets: PartitionOffsets) -> None:
+        """Durable; nothing is done when nothing has changed."""
+        if self._written.get(name) != offsets:
+            write_offsets(self.path / name, offsets)
+            self._written[name] = dict(offsets)
 
     # -- replica folders
 
@@ -142,13 +184,41 @@ class LogDirectory:
 
     def rename_for_deletion(self, folder: Path) -> Path:
         """The folder under a name that no broker loads; the caller syncs this directory."""
-        suffix = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
-        target = folder.with_name(folder.name[: _NAME_MAX - len(suffix)] + suffix)
-        folder.replace(target)
+        return _renamed(folder, DELETE_SUFFIX)
+
+    def set_aside(self, folder: Path) -> Path:
+        """The folder under a name that no broker loads and nobody deletes soon; its age counts from now."""
+        target = _renamed(folder, STRAY_SUFFIX)
+        os.utime(target)
         return target
 
+    def stray_folders(self) -> list[tuple[Path, int]]:
+        """(folder, when it was set aside in ms) of every replica that nobody claims."""
+        return [
+            (self.path / entry.name, entry.stat().st_mtime_ns // 1_000_000)
+            for entry in os.scandir(self.path)
+            if entry.name.endswith(STRAY_SUFFIX) and entry.is_dir()
+        ]
 
-def _read_properties(path: Path) -> dict[str, str]:
+
+def _renamed(folder: Path, suffix: str) -> Path:
+    ending = f".{uuid.uuid4().hex}{suffix}"
+    target = folder.with_name(folder.name[: _NAME_MAX - len(ending)] + ending)
+    folder.replace(target)
+    return target
+
+
+def new_directory_id() -> str:
+    """A random id in Kafka's form."""
+    made_up = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+    return made_up if not made_up.startswith("-") else new_directory_id()
+
+
+def write_properties(path: Path, fields: Mapping[str, str]) -> None:
+    write_durably(path, ("#\n" + "".join(f"{name}={value}\n" for name, value in fields.items())).encode())
+
+
+def read_properties(path: Path) -> dict[str, str]:
     fields: dict[str, str] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith(("#", "!")):
@@ -157,11 +227,28 @@ def _read_properties(path: Path) -> dict[str, str]:
     return fields
 
 
+def accept_loss(path: Path) -> None:
+    """The operator's word that replicas which this broker does not find are lost. A folder that nobody has used yet,
+    on a new disk, becomes one of the broker's with it."""
+    path.mkdir(parents=True, exist_ok=True)
+    if not is_known_folder(path):
+        write_properties(path / META_PROPERTIES, {"version": "0", "directory.id": new_directory_id()})
+    write_durably(path / ACCEPTED_LOSS, b"")
+
+
+def is_known_folder(path: Path) -> bool:
+    """Has it been some broker's before? A folder that cannot be looked into counts as known: opening it will tell."""
+    try:
+        return (path / META_PROPERTIES).exists()
+    except OSError:
+        return True
+
+
 def stored_node_id(folders: Iterable[Path]) -> int | None:
     """The broker id that the first of these folders was written under; None if none of them says."""
     for folder in folders:
         try:
-            found = _read_properties(folder / META_PROPERTIES)
+            found = read_properties(folder / META_PROPERTIES)
         except (OSError, UnicodeDecodeError):
             continue
         text = found.get("broker.id", found.get("node.id", ""))

@@ -47,10 +47,8 @@ class _Events(LogEvents):
     def rolled(self, log: Log) -> None:
         self._manager.disk_work.flush(log)
 
-    def truncating(self, log: Log, offset: int) -> None:
-        directory = self._manager.directory_of(log)
-        if directory is not None and log is self._manager.get(log.topic, log.partition):
-            directory.checkpoints.lower((log.topic, log.partition), offset)
+    def truncated(self, log: Log) -> None:
+        self._manager.checkpoint_recovery_points_of(log.directory.parent)
 
     def log_start_raised(self, log: Log) -> None:
         self._manager.log_starts_changed = True
@@ -75,19 +73,23 @@ class LogManager:
         cluster_id: str | None = None,
         on_directory_failed: Callable[[Path, list[Log]], None] | None = None,
         settings: Settings | ManagerSettings | None = None,
+        holds_replicas: bool = False,
     ) -> None:
-        """`config_for(topic)` gives a topic's settings while loading."""
+        """`config_for(topic)` gives a topic's settings while loading. A broker that `holds_replicas` on record takes no
+        folder that has never been its own."""
         self.directories = [Path(directory) for directory in directories]
         self.clock = clock
         self._config_for = config_for
         self._node_id = node_id
         self._cluster_id = cluster_id
+        self._holds_replicas = holds_replicas
         self._on_directory_failed = on_directory_failed
         if settings is None:
             settings = ManagerSettings()
         self.settings = settings if isinstance(settings, ManagerSettings) else ManagerSettings.of(settings)
         self.events = _Events(self)
         self.failed_directories: list[Path] = []
+        self._why_not: dict[Path, str] = {}
         self._online: dict[Path, LogDirectory] = {}
         self._logs: dict[tuple[str, int], Log] = {}
         self._offline_replicas: dict[tuple[str, int], Path] = {}
@@ -108,7 +110,7 @@ class LogManager:
             for path in self.directories:
                 directory = LogDirectory(path)
                 try:
-                    directory.open(self._node_id, self._cluster_id)
+                    directory.open(self._node_id, self._cluster_id, may_be_new=not self._holds_replicas)
                 except OSError as error:
                     self.fail_directory(path, error)
                     continue
@@ -119,9 +121,8 @@ class LogManager:
                 except OSError as error:
                     self.fail_directory(directory.path, error)
             if not self._online:
-                raise LogDirectoryFailed(
-                    "none of the log directories can be used: " + ", ".join(map(str, self.directories))
-                )
+                reasons = "; ".join(self._why_not.values())
+                raise LogDirectoryFailed(f"none of the log directories can be used: {reasons}")
         except BaseException:
             self._release()
             raise
@@ -130,16 +131,19 @@ class LogManager:
     def _load(self, directory: LogDirectory) -> None:
         for log in log_folders.load_all(directory, self.new_log, self._config_for, self.settings.recovery_threads):
             key = (log.topic, log.partition)
-            if key in self._logs:
-                raise LogDirectoryFailed(
-                    f"{log.name} lies in two folders: {log.directory}, {self._logs[key].directory}"
-                )
-            self._logs[key] = log
-        directory.checkpoints.retire_all_but(
-            (log.topic, log.partition) for log in self._logs.values() if log.directory.parent == directory.path
-        )
+            twin = self._logs.get(key)
+            self._logs[key] = log if twin is None else self._better_of(twin, log)
         for folder in directory.doomed_folders():
             self.disk_work.unlink_later([folder], 0)
+
+    def _better_of(self, one: Log, other: Log) -> Log:
+        """A replica that lies in two directories: a move between them was cut short, or one of them was away for a
+        while. The one that saw the latest leader, and of equals the longer one, is taken."""
+        worse, better = sorted((one, other), key=lambda log: (log.latest_epoch() or 0, log.log_end_offset))
+        worse.abandon()
+        kept = self._online[worse.directory.parent].set_aside(worse.directory)
+        logger.error("log=%s lies in two folders: %s is taken, the other now %s", better.name, better.directory, kept)
+        return better
 
     def new_log(self, folder: Path, topic: str, partition: int, config: LogConfig, topic_id: uuid.UUID | None) -> Log:
         """An empty shell over a folder, to be begun or loaded."""
@@ -169,10 +173,9 @@ class LogManager:
         with ThreadPoolExecutor(THREADS) as closers:
             list(closers.map(lambda log: maintenance.close(log, clean), logs))
         if clean:
-            written = directory.checkpoints
-            written.write(checkpoints.RECOVERY_POINTS, offsets_of(logs, lambda log: log.recovery_point))
-            written.write(checkpoints.HIGH_WATERMARKS, offsets_of(logs, lambda log: log.high_watermark))
-            written.write(checkpoints.LOG_STARTS, log_starts_of(logs))
+            directory.write_checkpoint(checkpoints.RECOVERY_POINTS, offsets_of(logs, lambda log: log.recovery_point))
+            directory.write_checkpoint(checkpoints.HIGH_WATERMARKS, offsets_of(logs, lambda log: log.high_watermark))
+            directory.write_checkpoint(checkpoints.LOG_STARTS, log_starts_of(logs))
             directory.mark_clean()
 
     def _release(self) -> None:
@@ -206,7 +209,7 @@ class LogManager:
         filled = self._filled()
         for path in sorted(filled, key=lambda path: (filled[path], str(path))):
             try:
-                log = log_folders.begin(self._online[path], wanted, self.new_log)
+                log = log_folders.begin(path, wanted, self.new_log)
             except OSError as error:
                 self.fail_directory(path, error)
                 continue
@@ -221,14 +224,13 @@ class LogManager:
         threads = self.disk_work.threads
         if not missing or not self._online or threads is None:
             return
-        placed = [(self._online[path], one) for path, one in log_folders.spread(missing, self._filled())]
+        placed = log_folders.spread(missing, self._filled())
         loop = asyncio.get_running_loop()
         shares = [placed[first::_BEGINNERS] for first in range(min(_BEGINNERS, len(placed)))]
         begun = await asyncio.gather(
             *(loop.run_in_executor(threads, log_folders.begin_each, share, self.new_log) for share in shares)
         )
-        for (directory, one), log in (outcome for share in begun for outcome in share):
-            path = directory.path
+        for (path, one), log in (outcome for share in begun for outcome in share):
             if isinstance(log, OSError):
                 self.fail_directory(path, log)
             elif isinstance(log, Exception):
@@ -252,14 +254,10 @@ class LogManager:
 
     def delete(self, topic: str, partition: int) -> None:
         """Rename the folder away now, unlink later in a thread."""
-        log = self._logs.pop((topic, partition), None)
-        self._offline_replicas.pop((topic, partition), None)
+        log = self._let_go(topic, partition)
         if log is None:
             return
-        self.cleaner.forget(log)
-        log.abandon()
         directory = self._online[log.directory.parent]
-        directory.checkpoints.retire([(topic, partition)])
         try:
             doomed = directory.rename_for_deletion(log.directory)
         except OSError as error:
@@ -269,6 +267,28 @@ class LogManager:
         # start which of the old names stand for nothing.
         self.disk_work.sync_names_later(directory.path)
         self.disk_work.unlink_later([doomed], log.config.file_delete_delay_ms)
+
+    def set_aside(self, topic: str, partition: int) -> None:
+        """Rename the folder so that nobody loads it, and keep it for a while: nothing proves that it may go."""
+        log = self._let_go(topic, partition)
+        if log is None:
+            return
+        directory = self._online[log.directory.parent]
+        try:
+            kept = directory.set_aside(log.directory)
+        except OSError as error:
+            self.fail_directory(directory.path, error)
+            return
+        logger.error("log=%s (topic id %s) is unknown to the cluster: kept as %s", log.name, log.topic_id, kept)
+        self.disk_work.sync_names_later(directory.path)
+
+    def _let_go(self, topic: str, partition: int) -> Log | None:
+        self._offline_replicas.pop((topic, partition), None)
+        log = self._logs.pop((topic, partition), None)
+        if log is not None:
+            self.cleaner.forget(log)
+            log.abandon()
+        return log
 
     def replace(self, old: Log, new: Log) -> None:
         """A replica has moved to another folder: its old one goes."""
@@ -286,6 +306,9 @@ class LogManager:
 
     def is_online(self, path: Path) -> bool:
         return path in self._online
+
+    def online(self, path: Path) -> LogDirectory | None:
+        return self._online.get(path)
 
     def directory_of(self, log: Log) -> LogDirectory | None:
         return self._online.get(log.directory.parent)
@@ -315,6 +338,7 @@ class LogManager:
             return
         logger.error("directory=%s failed, its partitions are off line: %s", path, error)
         self.failed_directories.append(path)
+        self._why_not[path] = str(error)
         directory = self._online.pop(path, None)
         lost = self._logs_in(path)
         for log in lost:
@@ -325,6 +349,24 @@ class LogManager:
             directory.unlock()
         if self._on_directory_failed is not None:
             self._on_directory_failed(path, lost)
+
+    @property
+    def loss_is_accepted(self) -> bool:
+        """An operator has said so, and no directory is missing in which the replicas might still be."""
+        return not self.failed_directories and any(d.loss_is_accepted for d in self._online.values())
+
+    def losses_made_good(self) -> None:
+        """Nothing is missing (any more): what is lost later needs a new word from the operator."""
+        for directory in list(self._online.values()):
+            try:
+                if directory.loss_is_accepted:
+                    directory.forget_acceptance()
+            except OSError as error:
+                self.fail_directory(directory.path, error)
+
+    def stray_count(self) -> int:
+        """Folders that were set aside and are still there."""
+        return sum(len(directory.stray_folders()) for directory in self._online.values())
 
     # -- timers
 
@@ -345,6 +387,17 @@ class LogManager:
             logs = self._logs_in(directory.path)
             self._checkpoint(directory, checkpoints.RECOVERY_POINTS, offsets_of(logs, lambda log: log.recovery_point))
 
+    def checkpoint_recovery_points_of(self, path: Path) -> None:
+        """At once: after a truncation a stale, higher recovery point would hide torn data from recovery."""
+        directory = self._online.get(path)
+        if directory is None or not self._loaded:
+            return
+        try:
+            offsets = offsets_of(self._logs_in(path), lambda log: log.recovery_point)
+            directory.write_checkpoint(checkpoints.RECOVERY_POINTS, offsets)
+        except OSError as error:
+            self.fail_directory(path, error)
+
     def checkpoint_log_starts(self) -> None:
         self.log_starts_changed = False
         for directory in list(self._online.values()):
@@ -356,4 +409,4 @@ class LogManager:
             self._checkpoint(directory, checkpoints.HIGH_WATERMARKS, offsets_of(logs, lambda log: log.high_watermark))
 
     def _checkpoint(self, directory: LogDirectory, name: str, offsets: PartitionOffsets) -> None:
-        self.disk_work.run(directory.path, directory.checkpoints.prepare(name, offsets))
+        self.disk_work.run(directory.path, lambda: directory.write_checkpoint(name, offsets))

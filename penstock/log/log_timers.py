@@ -50,6 +50,10 @@ def background_tasks(manager: LogManager) -> list[BackgroundTask]:
             "producer-expiry", settings.producer_id_expiration_check_interval_ms, partial(expire_producers, manager)
         ),
     ]
+    if settings.stray_retention_ms >= 0:
+        tasks.append(
+            BackgroundTask("strays", settings.retention_check_interval_ms, partial(delete_old_strays, manager))
+        )
     if settings.cleaner_enable:
         tasks.append(
             BackgroundTask("log-cleaner", max(min(settings.cleaner_backoff_ms, 1000), 50), manager.cleaner.tick)
@@ -69,6 +73,21 @@ def enforce_retention(manager: LogManager) -> None:
             logger.warning("log=%s retention postponed: %s", log.name, error)
         except OSError as error:
             manager.fail_directory(log.directory.parent, error)
+
+
+def delete_old_strays(manager: LogManager) -> None:
+    """Folders that nobody has claimed for `penstock.stray.retention.ms`."""
+    for path in manager.directories:
+        directory = manager.online(path)
+        if directory is None:
+            continue
+        try:
+            for folder, since_ms in directory.stray_folders():
+                if manager.clock.now_ms() - since_ms >= manager.settings.stray_retention_ms:
+                    logger.warning("folder=%s was set aside long ago and goes now", folder)
+                    manager.disk_work.unlink_later([folder], 0)
+        except OSError as error:
+            manager.fail_directory(path, error)
 
 
 def flush_due(manager: LogManager) -> None:

@@ -26,6 +26,7 @@ class ManagerSettings:
     cleaner_dedupe_buffer_size: int = 134_217_728
     cleaner_io_max_bytes_per_second: float = 1.7976931348623157e308
     verify_transactions: bool = True
+    stray_retention_ms: int = 604_800_000
 
     @classmethod
     def of(cls, settings: Settings) -> ManagerSettings:
@@ -42,4 +43,5 @@ class ManagerSettings:
             cleaner_dedupe_buffer_size=settings["log.cleaner.dedupe.buffer.size"],
             cleaner_io_max_bytes_per_second=settings["log.cleaner.io.max.bytes.per.second"],
             verify_transactions=settings["transaction.partition.verification.enable"],
+            stray_retention_ms=settings["penstock.stray.retention.ms"],
         )

@@ -23,13 +23,9 @@ class TimeIndex:
 
     def last_entry(self) -> tuple[int, int]:
         """(timestamp, offset) of the newest entry; (-1, base offset) when there is none."""
-        return self.entry_at(len(self.file) - 1)
-
-    def entry_at(self, index: int) -> tuple[int, int]:
-        """(timestamp, offset) of an entry; (-1, base offset) before the first one."""
-        if index < 0:
+        if not len(self.file):
             return -1, self.base_offset
-        timestamp, relative = self.file.get(index)
+        timestamp, relative = self.file.get(-1)
         return timestamp, self.base_offset + relative
 
     def append_if_later(self, timestamp: int, offset: int) -> None:
@@ -50,21 +46,19 @@ class TimeIndex:
         found = self.file.search(0, timestamp)
         return self.base_offset if found is None else self.base_offset + found[1]
 
-    def count_below(self, offset: int) -> int:
-        """How many entries point below `offset`."""
+    def truncate_to(self, offset: int) -> None:
+        """Keep only entries that point below `offset`."""
         relative = offset - self.base_offset
-        low, high = 0, len(self.file)
+        entries = len(self.file)
+        low, high = 0, entries
         while low < high:
             middle = (low + high) // 2
             if self.file.get(middle)[1] < relative:
                 low = middle + 1
             else:
                 high = middle
-        return low
-
-    def keep(self, count: int) -> None:
-        """Forget all entries behind the first `count`."""
-        self.file.keep(count)
+        if low < entries:
+            self.file.keep(low)
         self._last_timestamp = None
 
     def is_full(self, max_bytes: int) -> bool:

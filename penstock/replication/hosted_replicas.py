@@ -61,6 +61,7 @@ class HostedReplicas:
         self.image = MetadataImage()
         self.partitions: dict[TopicPartition, Partition] = {}  # hosted here and on line
         self.offline: dict[TopicPartition, str] = {}  # hosted here, but their log directory failed: why
+        self.missing: set[TopicPartition] = set()  # of those the ones whose logs were found nowhere
         self._observers: dict[str, PartitionObserver] = {}
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self.replication: Replication = replication or Replication()
@@ -100,7 +101,7 @@ class HostedReplicas:
         few at a time, and the logs of new ones are begun in threads."""
         for name, topic_id in delta.topics_removed.items():
             for number, partition in enumerate(self._hosted(name, topic_id), 1):
-                self._drop(partition)
+                self._drop(partition, image)
                 if number % _DROPS_AT_A_TIME == 0:
                     await asyncio.sleep(0)
         wanted: list[WantedLog] = []
@@ -109,10 +110,17 @@ class HostedReplicas:
             wanted += [
                 WantedLog(name, index, change.topic_id, config)
                 for index, assignment in change.partitions.items()
-                if self.node_id in assignment.replicas and (name, index) not in self.partitions
+                if (name, index) not in self.partitions and self._may_begin(assignment)
             ]
         if wanted:
             await self.log_manager.begin_in_threads(wanted)
+
+    def _may_begin(self, assignment: PartitionRegistration) -> bool:
+        """A replica that was made once and is not there has lost its disk: begun anew, it might become leader and cut
+        all others to nothing."""
+        if self.node_id not in assignment.replicas:
+            return False
+        return assignment.new is None or self.node_id in assignment.new
 
     def _hosted(self, topic: str, topic_id: UUID) -> list[Partition]:
         return [p for p in self._by_topic.get(topic, {}).values() if p.topic_id == topic_id]
@@ -123,9 +131,9 @@ class HostedReplicas:
         self.image = image
         for name, topic_id in delta.topics_removed.items():
             for partition in self._hosted(name, topic_id):
-                self._drop(partition)
+                self._drop(partition, image)
             for key in [key for key in self.offline if key[0] == name]:
-                del self.offline[key]
+                self._forget_offline(key)
         if first_image:
             self._drop_strays()
         for kind, name in delta.configs_changed:
@@ -135,15 +143,20 @@ class HostedReplicas:
                 own = {**image.config("broker", ""), **image.config("broker", str(self.node_id))}
                 self.replication.broker_config_changed(own)
         led: list[str] = []
+        missing: list[TopicPartition] = []
         for name, change in delta.topics_changed.items():
             for index, assignment in change.partitions.items():
                 if self.node_id in assignment.replicas:
-                    self._take_role(name, index, change.topic_id, assignment, led)
+                    if not self._take_role(name, index, change.topic_id, assignment, led):
+                        missing.append((name, index))
                 else:
-                    self.offline.pop((name, index), None)
+                    self._forget_offline((name, index))
                     hosted = self.partitions.get((name, index))
                     if hosted is not None:
-                        self._drop(hosted)
+                        self._drop(hosted, image)
+        if missing:
+            self.missing.update(missing)
+            self._set_offline(missing, "its log is in none of the log directories in use")
         if led:  # one line for all: thousands come at a start
             logger.info("leading %s", ", ".join(led))
         if delta.brokers_changed or delta.brokers_removed:
@@ -165,15 +178,16 @@ class HostedReplicas:
 
     def _take_role(
         self, name: str, index: int, topic_id: UUID, assignment: PartitionRegistration, led: list[str]
-    ) -> None:
+    ) -> bool:
+        """False: the log that should be here is not."""
         partition = self.partitions.get((name, index))
         if partition is not None and partition.topic_id != topic_id:
-            self._drop(partition)
+            self._drop(partition, self.image)
             partition = None
         if partition is None:
-            partition = self._host(name, index, topic_id)
+            partition = self._host(name, index, topic_id, assignment)
             if partition is None:
-                return
+                return (name, index) in self.offline
         was_leader, old_leader = partition.is_leader, partition.leader_id
         if assignment.leader == self.node_id:
             if partition.become_leader(assignment):
@@ -186,14 +200,20 @@ class HostedReplicas:
             logger.info("following %r, leader %d (was %d)", partition, partition.leader_id, old_leader)
             if was_leader and partition.observer is not None:
                 partition.observer.on_resign(name, index, partition.leader_epoch)
+        return True
 
-    def _host(self, name: str, index: int, topic_id: UUID) -> Partition | None:
+    def _host(self, name: str, index: int, topic_id: UUID, assignment: PartitionRegistration) -> Partition | None:
+        if (name, index) in self.missing and self._may_begin(assignment):
+            self._forget_offline((name, index))  # the operator has accepted its loss
         if (name, index) in self.offline:
             return None
-        stale = self.log_manager.get(name, index)
-        if stale is not None and stale.topic_id is not None and stale.topic_id != topic_id:
-            # The log of a topic that was deleted and made anew while this broker was away.
-            self.log_manager.delete(name, index)
+        found = self.log_manager.get(name, index)
+        if found is not None and found.topic_id is not None and found.topic_id != topic_id:
+            # The log of a topic that had this name before.
+            self._remove_log(name, index, found.topic_id, self.image)
+            found = None
+        if found is None and not self._may_begin(assignment):
+            return None
         try:
             log = self.log_manager.get_or_create(name, index, topic_id, self._log_config(name))
         except (LogDirectoryFailed, OSError) as error:
@@ -219,14 +239,20 @@ class HostedReplicas:
         self._by_topic.setdefault(name, {})[index] = partition
         return partition
 
-    def _drop(self, partition: Partition) -> None:
+    def _drop(self, partition: Partition, image: MetadataImage) -> None:
         """The replica is no longer assigned to this broker: its log goes."""
         was_leader = partition.is_leader
         self._forget(partition, int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         if was_leader and partition.observer is not None:
             partition.observer.on_resign(partition.topic, partition.index, partition.leader_epoch)
-        self.log_manager.delete(partition.topic, partition.index)
+        self._remove_log(partition.topic, partition.index, partition.topic_id, image)
         logger.info("dropped %s-%d", partition.topic, partition.index)
+
+    def _forget_offline(self, key: TopicPartition) -> None:
+        self.offline.pop(key, None)
+        self.missing.discard(key)
+        if not self.missing:
+            self.log_manager.losses_made_good()
 
     def _forget(self, partition: Partition, error: int) -> None:
         self.moves.cancel((partition.topic, partition.index))
@@ -239,22 +265,27 @@ class HostedReplicas:
         partition.close(error)
 
     def _drop_strays(self) -> None:
-        """Logs that the cluster has deleted or moved elsewhere while this broker was away.
-
-        Only those whose topic id proves it: a log without an id stays on disk.
-        """
+        """Logs that are not assigned to this broker; one without a topic id stays as it is."""
         for log in list(self.log_manager.logs()):
-            topic = self.image.topic(log.topic)
-            if log.topic_id is None or log.topic_id.int == 0:
+            if log.topic_id is None or log.topic_id.int == 0 or log.topic in self.image.unreadable:
                 continue
+            topic = self.image.topic(log.topic)
             assignment = None
             if topic is not None and topic.topic_id == log.topic_id:
                 assignment = topic.partitions.get(log.partition)
             if assignment is None or self.node_id not in assignment.replicas:
-                logger.warning(
-                    "%s-%d (topic id %s) is not assigned here: deleted", log.topic, log.partition, log.topic_id
-                )
-                self.log_manager.delete(log.topic, log.partition)
+                self._remove_log(log.topic, log.partition, log.topic_id, self.image)
+
+    def _remove_log(self, name: str, index: int, topic_id: UUID, image: MetadataImage) -> None:
+        """Delete what the cluster is known to have deleted or moved elsewhere. All else is set aside: a store that was
+        wiped, or the wrong one, must not cost data."""
+        topic = image.topic(name)
+        assignment = topic.partitions.get(index) if topic is not None and topic.topic_id == topic_id else None
+        has_moved = assignment is not None and self.node_id not in assignment.replicas
+        if has_moved or topic_id in image.deleted:
+            self.log_manager.delete(name, index)
+        else:
+            self.log_manager.set_aside(name, index)
 
     def _log_config(self, topic: str) -> Any:
         return self.settings.log_config(dict(self.image.config("topic", topic)))
@@ -277,6 +308,10 @@ class HostedReplicas:
         for partition in list(self.partitions.values()):
             if partition.is_leader and partition.followers:
                 partition.check_low_watermark()
+
+    def given_up(self) -> Iterable[TopicPartition]:
+        """Missing replicas that the operator has declared lost."""
+        return self.missing if self.missing and self.log_manager.loss_is_accepted else ()
 
     # -- disks ---------------------------------------------------------------------------------------------------
 

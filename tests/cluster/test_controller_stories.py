@@ -303,31 +303,36 @@ def test_a_small_imbalance_is_left_alone() -> None:
 # --- deletion ---
 
 
-def test_a_topic_is_deleted_when_every_holder_has_dropped_it() -> None:
+def test_a_deleted_topic_leaves_a_tombstone_until_every_holder_has_dropped_it() -> None:
     world = World(1, 2)
-    world.create_topic("t", (1, 2), configs={"retention.ms": "5"})
+    topic_id = world.create_topic("t", (1, 2), configs={"retention.ms": "5"})
     world.happen(DeletionsRequested(("t",)))
     assert "t" not in world.image.topics and ("topic", "t") not in world.image.configs
-    assert znodes.topic_path("t") in world.tree.nodes
-    world.acknowledge(1)
-    assert znodes.topic_path("t") in world.tree.nodes
-    world.acknowledge(2)
     assert not [path for path in world.tree.nodes if path.startswith(znodes.topic_path("t"))]
+    world.acknowledge(1)
+    assert znodes.tombstone_path(topic_id) in world.tree.nodes
+    world.acknowledge(2)
+    assert znodes.tombstone_path(topic_id) not in world.tree.nodes
     assert world.state.deletions == {}
 
 
-def test_deletion_waits_for_replicas_that_are_down() -> None:
+def test_a_replica_that_is_down_owes_its_deletion_but_does_not_block_the_name() -> None:
     world = World(1, 2)
-    world.create_topic("t", (1, 2))
+    first = world.create_topic("t", (1, 2))
+    world.acknowledge(1, 2)
     world.brokers_down(2)
     world.happen(DeletionsRequested(("t",)))
     world.acknowledge(1)
-    assert znodes.topic_path("t") in world.tree.nodes
+    second = world.create_topic("t", (1, 2))
+    assert first != second and world.image.topic_names == {second: "t"}
     world.happen(ImageAcknowledged(2, 1, 10**6))
-    assert znodes.topic_path("t") in world.tree.nodes, "an acknowledgement of an earlier life does not count"
+    assert znodes.tombstone_path(first) in world.tree.nodes, "an acknowledgement of an earlier life does not count"
+    world.reload()
+    assert world.state.deletions[first].waiting_for >= {2}, "the next controller knows it, too"
     world.brokers_up(2)
-    world.acknowledge(2)
-    assert znodes.topic_path("t") not in world.tree.nodes
+    world.acknowledge(1, 2)
+    assert znodes.tombstone_path(first) not in world.tree.nodes
+    assert world.partition("t").replicas == (1, 2)
 
 
 def test_a_topic_can_be_made_again_after_its_deletion() -> None:
@@ -349,17 +354,46 @@ def test_deletion_of_an_unknown_topic_only_clears_the_mark() -> None:
 # --- failed log directories ---
 
 
-def test_replicas_on_a_failed_directory_lose_leadership_until_their_broker_restarts() -> None:
+def test_replicas_on_a_failed_directory_lose_leadership_until_their_broker_has_them_back() -> None:
     world = World(1, 2)
     world.create_topic("t", (1, 2), (1, 2))
+    world.acknowledge(1, 2)
     world.happen(ReplicasFailed(1, (("t", 0),)))
     p = world.partition("t", 0)
     assert (p.leader, p.isr, p.offline) == (2, (2,), (1,))
     assert world.partition("t", 1).leader == 1
     assert ask_isr(world, "t", 2, (2, 1)) == ErrorCode.INELIGIBLE_REPLICA
     world.brokers_up(1)
+    assert world.partition("t", 0).offline == (1,), "a new registration proves nothing about the disk"
+    world.reload()
+    assert world.partition("t", 0).offline == (1,), "nor does a new controller"
+    world.acknowledge(1)
     assert world.partition("t", 0).offline == ()
     assert ask_isr(world, "t", 2, (2, 1)) == ErrorCode.NONE
+
+
+def test_a_lone_broken_replica_is_not_elected_before_its_broker_says_that_it_works() -> None:
+    world = World(1, 2)
+    world.create_topic("t", (1,))
+    world.acknowledge(1)
+    world.happen(ReplicasFailed(1, (("t", 0),)))
+    assert world.partition("t").leader == -1
+    world.brokers_up(1)
+    world.reload()
+    assert world.partition("t").leader == -1
+    world.happen(ImageAcknowledged(1, world.epochs[1], world.image.version, offline=(("t", 0),)))
+    assert world.partition("t").leader == -1
+    world.acknowledge(1)
+    assert world.partition("t").leader == 1
+
+
+def test_an_acknowledgement_sent_before_the_failure_was_known_heals_nothing() -> None:
+    world = World(1, 2)
+    world.create_topic("t", (1, 2))
+    before = world.image.version
+    world.happen(ReplicasFailed(1, (("t", 0),)))
+    world.happen(ImageAcknowledged(1, world.epochs[1], before))
+    assert world.partition("t").offline == (1,)
 
 
 # --- fail-over ---
@@ -398,12 +432,12 @@ def test_a_new_controller_goes_on_with_deletions() -> None:
     world = World(1, 2)
     world.create_topic("t", (1, 2))
     world._ensure(znodes.deletion_path("t"))
-    world.happen(DeletionsRequested(("t",)))
-    world.acknowledge(1)
     world.reload()
     assert "t" not in world.image.topics
+    assert not [path for path in world.tree.nodes if path in (znodes.topic_path("t"), znodes.deletion_path("t"))]
+    assert {deletion.topic for deletion in world.state.deletions.values()} == {"t"}
     world.acknowledge(1, 2)
-    assert znodes.topic_path("t") not in world.tree.nodes
+    assert not world.tree.children(znodes.TOMBSTONES)
 
 
 # --- tables ---

@@ -54,7 +54,7 @@ class World:
     def happen(self, event: Event) -> Answer:
         decision = decide(self.state, event)
         before = self.state.image
-        for write in decision.output.writes:
+        for write in sorted(decision.output.writes, key=lambda write: write.stage):
             self.tree.apply(write.operations, SESSION, 0)
         for path in decision.output.removals:
             self._remove(path)
@@ -181,9 +181,11 @@ class World:
                 for where in [(t.name, i) for t in image.topics.values() for i in t.partitions]
             }
             live = {w: frozenset(r for r in b if r in brokers) for w, b in bounced.items()}
-            decision = settle(replace(loaded.state, image=image), {w: b for w, b in live.items() if b})
-            for write in decision.output.writes:
+            decision = settle(replace(loaded.state, image=image), {w: b for w, b in live.items() if b}, loaded.doomed)
+            for write in sorted(decision.output.writes, key=lambda write: write.stage):
                 self.tree.apply(write.operations, SESSION, 0)
+            for path in decision.output.removals:
+                self._remove(path)
             self.state = decision.state
             await store.close()
 

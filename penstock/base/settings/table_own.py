@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from penstock.base.settings.model import PASSWORD, STRING, Scope, Setting, one_of
+from penstock.base.settings.model import LONG, PASSWORD, STRING, Scope, Setting, one_of, without_end_or_at_least
 
 READ_ONLY = Scope.READ_ONLY
 
@@ -20,6 +20,8 @@ OWN: tuple[Setting, ...] = (
             "host:port that serves /metrics, /health and /ready over HTTP; off unless set."),
     Setting("penstock.store.path", STRING, None, None, READ_ONLY,
             "File of the embedded metadata store; penstock.db in the first log folder if not set."),
+    Setting("penstock.stray.retention.ms", LONG, 604_800_000, without_end_or_at_least(0), READ_ONLY,
+            "How long replica folders are kept that the cluster does not know and nobody has deleted; -1: for ever."),
     Setting("penstock.zookeeper.auth", PASSWORD, None, None, READ_ONLY,
             "How to log in at ZooKeeper: digest:user:password or sasl:user:password; not at all if not set."),
 )

@@ -312,5 +312,10 @@ class SimLogManager:
         self._open.pop((topic, partition), None)
         self._disk.logs.pop((topic, partition), None)
 
+    def set_aside(self, topic: str, partition: int) -> None:
+        self._open.pop((topic, partition), None)  # nobody hosts it any more, and nothing is lost
+
+    def losses_made_good(self) -> None: ...
+
     def logs(self) -> list[SimLog]:
         return list(self._open.values())
