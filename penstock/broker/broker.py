@@ -29,12 +29,14 @@ from penstock.cluster.member import ClusterMember
 from penstock.log.log_directory import is_known_folder, stored_node_id
 from penstock.log.log_manager import LogManager
 from penstock.replication.replica_manager import ReplicaManager
+from penstock.security.authorizer import new_authorizer
 from penstock.security.broker_proof import PROOF_FEATURE
 from penstock.security.broker_secret import BrokerSecretKeeper
 from penstock.store.interface import TreeStore
 
 if TYPE_CHECKING:
     from penstock.base.settings import Settings
+    from penstock.security.acl_store import AclStore
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +74,8 @@ class Broker:
         self.groups: Any = None  # coordinator.group service
         self.transactions: Any = None  # coordinator.transaction service
         self.transaction_links: Any = None
-        self.security: Any = None  # ACL and quota decisions; None allows everything
+        self.authorizer = new_authorizer(settings, self.metrics, self.clock)  # None: everybody may everything
+        self.acls: AclStore | None = None
         self.inter_broker_security: Any = None
         self.secret_keeper: BrokerSecretKeeper | None = None  # what brokers prove themselves with; None: a node alone
         self.fetch_sessions: Any = None
@@ -190,6 +193,12 @@ class Broker:
         if not alone:
             self.secret_keeper = BrokerSecretKeeper(self.store)
             await self.secret_keeper.start()
+        if self.authorizer is not None:
+            from penstock.security.acl_store import AclStore
+
+            self.authorizer.on_change = self.dispatcher.access_changed
+            self.acls = AclStore(self.store, self.clock, self.authorizer.take)
+            await self.acls.start()
 
     def _new_store(self) -> TreeStore:
         if not self.settings.embedded:
@@ -322,6 +331,8 @@ class Broker:
         if self.secret_keeper is not None:
             self.secret_keeper.stop()
         await self.loop.run_in_executor(None, self.log_manager.stop)
+        if self.acls is not None:
+            await self.acls.stop()
         await self.member.leave()
 
     async def _drain(self) -> None:
@@ -350,5 +361,7 @@ class Broker:
             listener.close()
         if hasattr(self, "log_manager"):
             await self.loop.run_in_executor(None, lambda: self.log_manager.stop(clean=False))
+        if self.acls is not None:
+            await self.acls.stop()
         if hasattr(self, "member"):
             await self.member.leave()

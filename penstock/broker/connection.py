@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.broker.listener import Listener
     from penstock.broker.produce_shape import ProduceShape
     from penstock.broker.stats import ApiStats
+    from penstock.security.authorizer import Access
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ def _local_address(sock: socket.socket) -> tuple[str, int]:
 class Connection:
     __slots__ = (
         "__weakref__",
+        "access",
         "admitted",
         "authenticated",
         "blocked",
@@ -104,6 +106,7 @@ class Connection:
         self.admitted = listener.open_access  # whether the dispatcher need not look who calls
         self.broker_id = -1  # the broker that is proven to be at the other end
         self.proof: Any = None  # a proof of that under way
+        self.access: Access | None = None  # what it may do, as far as it was asked; see security.authorizer
         self.produce_shape: ProduceShape | None = None  # what its last produce looked like
         self.sasl: Any = None  # state of an authentication under way, owned by the security room
         self.buffer = bytearray(FIRST_BUFFER_BYTES)

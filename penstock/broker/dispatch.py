@@ -98,7 +98,7 @@ class Dispatcher:
         # Only while a cluster is upgraded from a release whose brokers cannot prove themselves; a node alone has none.
         accepts = broker.settings["penstock.inter.broker.secret"] == "accept"
         self.accepts_unproven: bool = accepts and not broker.settings.embedded
-        self.long_polls: set[Any] = set()  # parked fetches, as replication's FetchWait
+        self.long_polls: set[Any] = set()  # parked fetches
         self.draining = False
         self.held: set[Connection] | None = None  # clients that wait for the first image; None: it is here
         self.flush_scheduled = False
@@ -330,8 +330,17 @@ class Dispatcher:
 
     def end_long_polls(self) -> None:
         """The broker stops: answer what only waits for more data."""
-        for wait in list(self.long_polls):
-            wait.finish()
+        for parked in list(self.long_polls):
+            parked.finish()
+
+    def access_changed(self) -> None:
+        """Other ACLs hold from now on: nobody goes on by what he was allowed before."""
+        for listener in self.broker.listeners:
+            for connection in listener.connections:
+                connection.produce_shape = None
+        for parked in list(self.long_polls):
+            if parked.lost_access():
+                parked.finish()
 
     def accept_again(self) -> None:
         """A connection closed while the broker was full."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.connection import Connection
 from penstock.broker.pending_produce import PendingProduce
-from penstock.broker.produce_checks import first_batch
+from penstock.broker.produce_checks import first_batch, has_transactional_batch
 from penstock.broker.produce_codec import PartitionResult, ProduceRequest
 from penstock.cluster.topic_names import INTERNAL_TOPICS
 from penstock.log.validation import inspect, needs_inspection
@@ -49,6 +49,16 @@ class SlowProduce:
 
     def start(self, connection: Connection, pending: PendingProduce, request: ProduceRequest) -> None:
         """Copy what the request holds: the receive buffer is reused while we wait."""
+        authorizer = self._handler.authorizer
+        transactional_id = request.transactional_id
+        if (
+            authorizer is not None
+            and transactional_id is not None
+            and has_transactional_batch(request, connection.buffer)
+            and not authorizer.may(connection, "WRITE", "TRANSACTIONAL_ID", transactional_id)
+        ):
+            self._handler.refuse(pending, request, int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+            return
         copied = [
             (name, [(index, bytes(connection.view[start : start + max(size, 0)])) for index, start, size in partitions])
             for name, partitions in request.topics
@@ -77,12 +87,17 @@ class SlowProduce:
                     (topic, index, batch)
                     for name, partitions in topics
                     if (topic := self._handler.topic_name(name, pending.version)) is not None
+                    and self._may_write(connection, topic)
                     for index, batch in partitions
                 ])  # fmt: skip
-            inspections = await self._inspect(topics, pending.version)
+            inspections = await self._inspect(connection, topics, pending.version)
             # From here to `appended` nothing waits: a write between two appends would fail the first one unheard.
             for name, partitions in topics:
                 topic = self._handler.topic_name(name, pending.version)
+                if topic is not None and not self._may_write(connection, topic):
+                    forbidden = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                    pending.results.append((name, [PartitionResult(index, forbidden) for index, _ in partitions]))
+                    continue
                 pending.results.append(
                     (
                         name,
@@ -103,14 +118,18 @@ class SlowProduce:
         connection.busy = False
         connection.loop.call_soon(connection.resume)
 
+    def _may_write(self, connection: Connection, topic: str) -> bool:
+        authorizer = self._handler.authorizer
+        return authorizer is None or authorizer.may_write(connection, topic)
+
     async def _inspect(
-        self, topics: list[tuple[bytes, list[tuple[int, bytes]]]], version: int
+        self, connection: Connection, topics: list[tuple[bytes, list[tuple[int, bytes]]]], version: int
     ) -> dict[tuple[str, int], Any]:
         """What a thread found in the large batches that must be opened."""
         found: dict[tuple[str, int], Any] = {}
         for name, partitions in topics:
             topic = self._handler.topic_name(name, version)
-            if topic is None:
+            if topic is None or not self._may_write(connection, topic):
                 continue
             for index, batch in partitions:
                 partition: Any = self._broker.replicas.partitions.get((topic, index))

@@ -85,6 +85,15 @@ class ConfigAdmin:
         """Overrides of a kind that has its own checks elsewhere (users, clients, ips, groups)."""
         await self._update(key, lambda _: dict(overrides), validate_only=False)
 
+    async def amend(self, key: ConfigKey, changes: Mapping[str, str | None]) -> None:
+        """Set some overrides of such a kind (None takes one away) and leave the others as they are."""
+
+        def change(current: Mapping[str, str]) -> dict[str, str]:
+            merged = {**current, **changes}
+            return {name: value for name, value in merged.items() if value is not None}
+
+        await self._update(key, change, validate_only=False)
+
     async def read(self, key: ConfigKey) -> dict[str, str]:
         """The overrides as the store has them now."""
         path = znodes.config_path(key)

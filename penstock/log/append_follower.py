@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.log import maintenance
 from penstock.log.producer_state import Undo
 from penstock.log.results import FollowerAppend
-from penstock.log.staging import assign_epoch, begin_stage, index_batch, write_error
+from penstock.log.staging import assign_epoch, begin_stage, index_batch
 from penstock.protocol.batch import CONTROL_ABORT, BatchHeader, InvalidBatch, crc_matches, iterate_batches, read_marker
 from penstock.protocol.codecs import CodecError
 from penstock.protocol.records import InvalidRecords
@@ -107,7 +107,7 @@ def write_marker(log: Log, data: bytearray | bytes, header: BatchHeader) -> None
         try:
             index.append(aborted)
         except OSError as error:
-            raise write_error(log, error) from error
+            raise maintenance.write_error(log, error) from error
     stage_whole(log, data, header)
     try:
         log.write_staged()

@@ -122,5 +122,5 @@ def log_starts_of(logs: Iterable[Log]) -> PartitionOffsets:
     return {
         (log.topic, log.partition): log.log_start_offset
         for log in logs
-        if log.log_start_offset > log.segments[0].base_offset
+        if log.log_start_offset > (log.segments[0].base_offset if log.segments[0].exists else 0)
     }

@@ -172,7 +172,6 @@ class Cleaner:
     def candidates(self) -> list[Candidate]:
         """Logs that qualify, the dirtiest first."""
         now_ms = self._manager.clock.now_ms()
-        offsets: dict[Path, dict[tuple[str, int], int]] = {}
         found: list[Candidate] = []
         for log in self._manager.logs():
             if not log.config.cleanup_compact or len(log.segments) < 2 or log in self._uncleanable:
@@ -180,9 +179,8 @@ class Cleaner:
             directory = self._manager.directory_of(log)
             if directory is None:
                 continue
-            if directory.path not in offsets:
-                offsets[directory.path] = directory.read_checkpoint(checkpoints.CLEANER_OFFSETS)
-            candidate = assess(log, offsets[directory.path].get((log.topic, log.partition)), now_ms)
+            cleaned_to = directory.checkpoints.read(checkpoints.CLEANER_OFFSETS).get((log.topic, log.partition))
+            candidate = assess(log, cleaned_to, now_ms)
             if candidate and (candidate.overdue or candidate.ratio > log.config.min_cleanable_dirty_ratio):
                 found.append(candidate)
         return sorted(found, key=lambda candidate: (-candidate.ratio, candidate.log.name))
@@ -272,12 +270,7 @@ class Cleaner:
         directory = self._manager.directory_of(log)
         if directory is None:
             return
-        known = {(other.topic, other.partition) for other in self._manager.logs()}
-        offsets = {
-            key: value for key, value in directory.read_checkpoint(checkpoints.CLEANER_OFFSETS).items() if key in known
-        }
-        offsets[(log.topic, log.partition)] = offset
-        directory.write_checkpoint(checkpoints.CLEANER_OFFSETS, offsets)
+        directory.checkpoints.put(checkpoints.CLEANER_OFFSETS, (log.topic, log.partition), offset)
 
     def _give_up(self, log: Log, reason: str) -> None:
         """Until a restart, as in Kafka: what cannot be compacted must at least not be tried in a loop."""

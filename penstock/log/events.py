@@ -23,8 +23,8 @@ class LogEvents:
     def rolled(self, log: Log) -> None:
         """A new segment was begun; the old one wants to be synced."""
 
-    def truncated(self, log: Log) -> None:
-        """The recovery point may have moved back: its checkpoint must not stay ahead."""
+    def truncating(self, log: Log, offset: int) -> None:
+        """Everything from there on is about to go: no checkpoint may stay ahead. OSError keeps the log as it is."""
 
     def log_start_raised(self, log: Log) -> None:
         """The log start offset rose."""

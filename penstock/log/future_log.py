@@ -49,6 +49,9 @@ def promote(manager: LogManager, log: Log, future: Log) -> Log:
     maintenance.close(future, clean=True)
     directory = future.directory.parent
     folder = directory / f"{log.topic}-{log.partition}"
+    target = manager.directory_of(future)
+    if target is not None:
+        target.checkpoints.forget((log.topic, log.partition))  # of an earlier stay
     future.directory.rename(folder)
     fsync_directory(directory)
     promoted = manager.new_log(folder, log.topic, log.partition, log.config, log.topic_id)
@@ -60,4 +63,5 @@ def promote(manager: LogManager, log: Log, future: Log) -> Log:
         high_watermark=high_watermark,
     )
     manager.replace(log, promoted)
+    manager.log_starts_changed = True
     return promoted

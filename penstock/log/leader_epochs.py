@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from pathlib import Path
 from typing import Final
 
-from penstock.log.checkpoints import InvalidCheckpoint, read_epochs
+from penstock.log.checkpoints import InvalidCheckpoint, read_epochs, write_epochs
 from penstock.log.files import LEADER_EPOCH_CHECKPOINT
 
 UNDEFINED: Final = (-1, -1)
@@ -15,12 +16,17 @@ UNDEFINED: Final = (-1, -1)
 class LeaderEpochs:
     """Epochs and their start offsets, both rising. A flush makes the file durable; until then `dirty` is set."""
 
-    __slots__ = ("_epochs", "_path", "_starts", "dirty", "latest")
+    __slots__ = ("_epochs", "_lock", "_path", "_starts", "_stored", "_stored_change", "change", "dirty", "latest")
 
     def __init__(self, directory: Path) -> None:
         self._path = f"{directory}/{LEADER_EPOCH_CHECKPOINT}"
         self._epochs: list[int] = []
         self._starts: list[int] = []
+        self._lock = threading.Lock()
+        self._stored: list[tuple[int, int]] = []
+        self._stored_change = 0
+        self.change = 0
+        """Counts changes, so that two flushes at once leave the newer state."""
         self.dirty = False
         self.latest = -1
         """Newest epoch, -1 if none: compared at every append."""
@@ -34,6 +40,25 @@ class LeaderEpochs:
             self.dirty = True
         for epoch, start in entries:
             self._put(epoch, start)
+        self._stored = entries
+
+    def store(self, entries: list[tuple[int, int]], change: int) -> None:
+        """Make the file say what `entries()` said at that `change`, durably. Blocking; in any thread."""
+        with self._lock:
+            if change < self._stored_change:
+                return
+            if entries != self._stored:
+                write_epochs(Path(self._path), entries)
+                self._stored = entries
+            self._stored_change = change
+
+    def store_now(self) -> None:
+        self.store(self.entries(), self.change)
+        self.dirty = False
+
+    def _changed(self) -> None:
+        self.dirty = True
+        self.change += 1
 
     def entries(self) -> list[tuple[int, int]]:
         return list(zip(self._epochs, self._starts, strict=True))
@@ -43,13 +68,14 @@ class LeaderEpochs:
         if epoch < 0 or epoch == self.latest:
             return
         self._put(epoch, start_offset)
-        self.dirty = True
+        self._changed()
 
     def restore(self, entries: list[tuple[int, int]]) -> None:
         """Back to an earlier state: what was assigned since was never written."""
         self._epochs = [epoch for epoch, _ in entries]
         self._starts = [start for _, start in entries]
         self.latest = self._epochs[-1] if self._epochs else -1
+        self._changed()
 
     def _put(self, epoch: int, start_offset: int) -> None:
         # An entry that contradicts the new one can only come from a leader that lost: it goes.
@@ -69,7 +95,7 @@ class LeaderEpochs:
             changed = True
         if changed:
             self.latest = self._epochs[-1] if self._epochs else -1
-            self.dirty = True
+            self._changed()
 
     def truncate_from_start(self, start_offset: int) -> None:
         """The log begins later: the epoch that holds its start moves up to it."""
@@ -79,13 +105,13 @@ class LeaderEpochs:
         del self._epochs[:keep]
         del self._starts[:keep]
         self._starts[0] = start_offset
-        self.dirty = True
+        self._changed()
 
     def clear(self) -> None:
         self._epochs.clear()
         self._starts.clear()
         self.latest = -1
-        self.dirty = True
+        self._changed()
 
     def epoch_at(self, offset: int) -> int | None:
         """Epoch under which `offset` was (or would be) written."""

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from penstock.log.checkpoints import InvalidCheckpoint, PartitionOffsets, read_offsets, write_offsets
 from penstock.log.files import fsync_directory, write_durably
+from penstock.log.offset_checkpoints import OffsetCheckpoints
 
 LOCK_FILE: Final = ".lock"
 META_PROPERTIES: Final = "meta.properties"
@@ -64,7 +64,7 @@ class LogDirectory:
         """`directory.id` of its meta.properties: another disk at the same place has another one."""
         self._lock_fd = -1
         self._lock_key = ""
-        self._written: dict[str, PartitionOffsets] = {}
+        self.checkpoints = OffsetCheckpoints(path)
 
     # -- lock and identity
 
@@ -150,21 +150,6 @@ class LogDirectory:
     def mark_clean(self, broker_epoch: int = -1) -> None:
         """The last thing of an orderly stop."""
         write_durably(self.path / CLEAN_SHUTDOWN, json.dumps({"version": 0, "brokerEpoch": broker_epoch}).encode())
-
-    # -- checkpoints
-
-    def read_checkpoint(self, name: str) -> PartitionOffsets:
-        """A broken checkpoint counts as empty: recovery then reads more than it must, and nothing is lost."""
-        try:
-            return read_offsets(self.path / name)
-        except InvalidCheckpoint:
-            return {}
-
-    def write_checkpoint(self, name: str, offsets: PartitionOffsets) -> None:
-        """Durable; nothing is done when nothing has changed."""
-        if self._written.get(name) != offsets:
-            write_offsets(self.path / name, offsets)
-            self._written[name] = dict(offsets)
 
     # -- replica folders
 

@@ -28,17 +28,18 @@ class WantedLog(NamedTuple):
     config: LogConfig
 
 
-Placed = tuple[Path, WantedLog]
+Placed = tuple["LogDirectory", WantedLog]
 """A replica and the directory that it shall lie in."""
 
 
-def begin(directory: Path, wanted: WantedLog, new_log: NewLog) -> Log:
+def begin(directory: LogDirectory, wanted: WantedLog, new_log: NewLog) -> Log:
     """A log in its own folder. Its topic id is on the disk before anybody can append to it: a folder without an id
     would be taken for the log of whatever topic has the name next."""
     name = f"{wanted.topic}-{wanted.partition}"
-    folder = directory / name
     if Path(name).name != name or wanted.partition < 0:  # checked at the door as well: it must stay in its directory
         raise ValueError(f"no replica can lie in a folder named {name[:300]!r}")
+    directory.checkpoints.forget((wanted.topic, wanted.partition))
+    folder = directory.path / name
     log = new_log(folder, wanted.topic, wanted.partition, wanted.config, wanted.topic_id)
     try:
         folder.mkdir()
@@ -66,9 +67,9 @@ def load_all(
     directory: LogDirectory, new_log: NewLog, config_for: Callable[[str], LogConfig], threads: int
 ) -> Iterator[Log]:
     """Every log of a directory, recovered if its last stop was not clean."""
-    recovery_points = directory.read_checkpoint(checkpoints.RECOVERY_POINTS)
-    log_starts = directory.read_checkpoint(checkpoints.LOG_STARTS)
-    high_watermarks = directory.read_checkpoint(checkpoints.HIGH_WATERMARKS)
+    recovery_points = directory.checkpoints.read(checkpoints.RECOVERY_POINTS)
+    log_starts = directory.checkpoints.read(checkpoints.LOG_STARTS)
+    high_watermarks = directory.checkpoints.read(checkpoints.HIGH_WATERMARKS)
 
     def load(replica: tuple[str, int, Path]) -> Log:
         topic, partition, folder = replica
@@ -91,7 +92,7 @@ def load_all(
         yield from loaders.map(load, directory.replica_folders())
 
 
-def spread(wanted: list[WantedLog], filled: dict[Path, int]) -> list[Placed]:
+def spread(wanted: list[WantedLog], filled: dict[Path, int]) -> list[tuple[Path, WantedLog]]:
     """Which directory each goes to: always the one that holds the fewest."""
     filled = dict(filled)
     placed = []

@@ -47,8 +47,10 @@ class _Events(LogEvents):
     def rolled(self, log: Log) -> None:
         self._manager.disk_work.flush(log)
 
-    def truncated(self, log: Log) -> None:
-        self._manager.checkpoint_recovery_points_of(log.directory.parent)
+    def truncating(self, log: Log, offset: int) -> None:
+        directory = self._manager.directory_of(log)
+        if directory is not None and log is self._manager.get(log.topic, log.partition):
+            directory.checkpoints.lower((log.topic, log.partition), offset)
 
     def log_start_raised(self, log: Log) -> None:
         self._manager.log_starts_changed = True
@@ -133,6 +135,9 @@ class LogManager:
             key = (log.topic, log.partition)
             twin = self._logs.get(key)
             self._logs[key] = log if twin is None else self._better_of(twin, log)
+        directory.checkpoints.retire_all_but(
+            (log.topic, log.partition) for log in self._logs.values() if log.directory.parent == directory.path
+        )
         for folder in directory.doomed_folders():
             self.disk_work.unlink_later([folder], 0)
 
@@ -141,7 +146,9 @@ class LogManager:
         while. The one that saw the latest leader, and of equals the longer one, is taken."""
         worse, better = sorted((one, other), key=lambda log: (log.latest_epoch() or 0, log.log_end_offset))
         worse.abandon()
-        kept = self._online[worse.directory.parent].set_aside(worse.directory)
+        directory = self._online[worse.directory.parent]
+        directory.checkpoints.retire([(worse.topic, worse.partition)])
+        kept = directory.set_aside(worse.directory)
         logger.error("log=%s lies in two folders: %s is taken, the other now %s", better.name, better.directory, kept)
         return better
 
@@ -173,9 +180,10 @@ class LogManager:
         with ThreadPoolExecutor(THREADS) as closers:
             list(closers.map(lambda log: maintenance.close(log, clean), logs))
         if clean:
-            directory.write_checkpoint(checkpoints.RECOVERY_POINTS, offsets_of(logs, lambda log: log.recovery_point))
-            directory.write_checkpoint(checkpoints.HIGH_WATERMARKS, offsets_of(logs, lambda log: log.high_watermark))
-            directory.write_checkpoint(checkpoints.LOG_STARTS, log_starts_of(logs))
+            written = directory.checkpoints
+            written.write(checkpoints.RECOVERY_POINTS, offsets_of(logs, lambda log: log.recovery_point))
+            written.write(checkpoints.HIGH_WATERMARKS, offsets_of(logs, lambda log: log.high_watermark))
+            written.write(checkpoints.LOG_STARTS, log_starts_of(logs))
             directory.mark_clean()
 
     def _release(self) -> None:
@@ -209,7 +217,7 @@ class LogManager:
         filled = self._filled()
         for path in sorted(filled, key=lambda path: (filled[path], str(path))):
             try:
-                log = log_folders.begin(path, wanted, self.new_log)
+                log = log_folders.begin(self._online[path], wanted, self.new_log)
             except OSError as error:
                 self.fail_directory(path, error)
                 continue
@@ -224,13 +232,14 @@ class LogManager:
         threads = self.disk_work.threads
         if not missing or not self._online or threads is None:
             return
-        placed = log_folders.spread(missing, self._filled())
+        placed = [(self._online[path], one) for path, one in log_folders.spread(missing, self._filled())]
         loop = asyncio.get_running_loop()
         shares = [placed[first::_BEGINNERS] for first in range(min(_BEGINNERS, len(placed)))]
         begun = await asyncio.gather(
             *(loop.run_in_executor(threads, log_folders.begin_each, share, self.new_log) for share in shares)
         )
-        for (path, one), log in (outcome for share in begun for outcome in share):
+        for (directory, one), log in (outcome for share in begun for outcome in share):
+            path = directory.path
             if isinstance(log, OSError):
                 self.fail_directory(path, log)
             elif isinstance(log, Exception):
@@ -258,6 +267,7 @@ class LogManager:
         if log is None:
             return
         directory = self._online[log.directory.parent]
+        directory.checkpoints.retire([(topic, partition)])
         try:
             doomed = directory.rename_for_deletion(log.directory)
         except OSError as error:
@@ -274,6 +284,7 @@ class LogManager:
         if log is None:
             return
         directory = self._online[log.directory.parent]
+        directory.checkpoints.retire([(topic, partition)])
         try:
             kept = directory.set_aside(log.directory)
         except OSError as error:
@@ -387,17 +398,6 @@ class LogManager:
             logs = self._logs_in(directory.path)
             self._checkpoint(directory, checkpoints.RECOVERY_POINTS, offsets_of(logs, lambda log: log.recovery_point))
 
-    def checkpoint_recovery_points_of(self, path: Path) -> None:
-        """At once: after a truncation a stale, higher recovery point would hide torn data from recovery."""
-        directory = self._online.get(path)
-        if directory is None or not self._loaded:
-            return
-        try:
-            offsets = offsets_of(self._logs_in(path), lambda log: log.recovery_point)
-            directory.write_checkpoint(checkpoints.RECOVERY_POINTS, offsets)
-        except OSError as error:
-            self.fail_directory(path, error)
-
     def checkpoint_log_starts(self) -> None:
         self.log_starts_changed = False
         for directory in list(self._online.values()):
@@ -409,4 +409,4 @@ class LogManager:
             self._checkpoint(directory, checkpoints.HIGH_WATERMARKS, offsets_of(logs, lambda log: log.high_watermark))
 
     def _checkpoint(self, directory: LogDirectory, name: str, offsets: PartitionOffsets) -> None:
-        self.disk_work.run(directory.path, lambda: directory.write_checkpoint(name, offsets))
+        self.disk_work.run(directory.path, directory.checkpoints.prepare(name, offsets))

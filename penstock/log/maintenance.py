@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.log import producer_replay, producer_snapshot
-from penstock.log.checkpoints import write_epochs
 from penstock.log.files import (
-    LEADER_EPOCH_CHECKPOINT,
     NO_SPACE_ERRNOS,
     fsync_directory,
     fsync_path,
     unlink_all,
 )
+from penstock.log.producer_state import ProducerState
 from penstock.log.results import LogWriteError
 from penstock.log.segment import UNKNOWN_ROLL_TIME, Segment
 
@@ -25,13 +24,25 @@ if TYPE_CHECKING:
 _MAX_SPAN: Final = 2**31 - 1
 
 
+def write_error(log: Log, cause: OSError, what: str = "") -> LogWriteError:
+    """What an append hears of a disk that refuses; the folder is lost unless there was just no space."""
+    failed = cause.errno not in NO_SPACE_ERRNOS
+    if failed:
+        log.events.failed(log, cause)
+    return LogWriteError(f"{log.name}: {what}{cause}", directory_failed=failed)
+
+
 def begin(log: Log, base_offset: int) -> None:
     """Give a log its first, empty segment. A folder without any says the same as one that begins at 0."""
     make = Segment.create if base_offset else Segment.promise
     segment = make(log.directory, base_offset, log.events.clock.now_ms())
+    _begin_with(log, segment)
+
+
+def _begin_with(log: Log, segment: Segment) -> None:
     log.set_segments([segment])
-    log.rest_at(base_offset)
-    log.log_start_offset = log.high_watermark = log.last_stable_offset = log.recovery_point = base_offset
+    log.rest_at(segment.base_offset)
+    log.log_start_offset = log.high_watermark = log.last_stable_offset = log.recovery_point = segment.base_offset
 
 
 # -- roll
@@ -73,35 +84,50 @@ def roll(log: Log, new_base_offset: int) -> None:
     log.write_staged()
     old = log.active
     base_offset = max(new_base_offset, log.log_end_offset)
+    if base_offset == old.base_offset:
+        return  # it is empty: nothing to part from
     try:
         old.finish_indexes()
         producer_snapshot.write_snapshot(
             log.directory, base_offset, log.producers_state.entries.values(), durable=False
         )
-        if old.size == 0:
-            # Nothing was ever written there: the new segment takes its place (a gap in the offsets, on followers).
-            log.events.discard(old.rename_deleted(), 0)
-            segments = log.segments[:-1]
-        else:
-            segments = log.segments
-        segment = Segment.create(log.directory, base_offset, log.events.clock.now_ms())
+        segment = _create(log, base_offset)
     except OSError as error:
-        failed = error.errno not in NO_SPACE_ERRNOS
-        if failed:
-            log.events.failed(log, error)
-        raise LogWriteError(f"{log.name}: cannot roll: {error}", directory_failed=failed) from error
+        raise write_error(log, error, "cannot roll: ") from error
     if log.config.segment_jitter_ms:
         segment.jitter_ms = random.randrange(min(log.config.segment_jitter_ms, log.config.segment_ms))
-    old.deactivate()
-    log.set_segments([*segments, segment])
+    if old.size:
+        old.deactivate()
+        log.set_segments([*log.segments, segment])
+    else:
+        # Nothing was ever written there: the new segment takes its place (a gap in the offsets, on followers).
+        log.set_segments([*log.segments[:-1], segment])
+        _discard(log, [old], 0)
     log.rest_at(log.log_end_offset)
     log.events.rolled(log)
+
+
+def _create(log: Log, base_offset: int) -> Segment:
+    """A new segment with its files, or none of them: a start would take a lone one for the end of the log."""
+    segment = Segment.promise(log.directory, base_offset, log.events.clock.now_ms())
+    try:
+        segment.file()
+    except OSError:
+        segment.close()
+        try:
+            unlink_all(segment.paths())
+        except OSError as error:
+            log.events.failed(log, error)  # what goes to the old segment from now on would be lost at the next start
+            raise
+        raise
+    return segment
 
 
 # -- truncation and deletion
 
 
 def truncate_to(log: Log, offset: int) -> bool:
+    """LogWriteError if the disk refuses: before anything is gone, or the folder has failed."""
     log.write_staged()
     if offset >= log.log_end_offset:
         # An epoch without records may begin at the end: it is what a follower must forget to agree with its leader.
@@ -112,36 +138,57 @@ def truncate_to(log: Log, offset: int) -> bool:
         return True
     kept = [segment for segment in log.segments if segment.base_offset <= offset]
     dropped = log.segments[len(kept) :]
-    had_producers = bool(log.producers_state.entries)
-    # The newest first: a crash in between leaves a shorter log, never one with a hole.
-    _discard(log, list(reversed(dropped)))
     active = kept[-1]
-    active.truncate_to(offset)
+    try:
+        # All that needs reading comes before the first change.
+        cut = active.plan_cut(offset)
+        producers = producer_replay.state_at(log, offset) if log.producers_state.entries else ProducerState()
+        log.events.truncating(log, offset)
+    except OSError as error:
+        raise write_error(log, error, "not truncated: ") from error
+    log.truncations += 1
+    try:
+        # The newest first: a crash in between leaves a shorter log, never one with a hole.
+        _discard(log, list(reversed(dropped)), log.config.file_delete_delay_ms)
+        active.cut(cut)
+        _drop_snapshots(log, lambda snapshot: snapshot > offset)
+    except OSError as error:
+        log.events.failed(log, error)  # half of it is gone: only a start can tell which half
+        raise LogWriteError(f"{log.name}: truncated half-way: {error}", directory_failed=True) from error
     log.set_segments(kept)
     active.activate()
     log.rest_at(offset)
     log.log_start_offset = min(log.log_start_offset, offset)
     log.recovery_point = min(log.recovery_point, offset)
-    log.truncations += 1
     log.epochs.truncate_from_end(offset)
-    _drop_snapshots(log, lambda snapshot: snapshot > offset)
-    if had_producers:
-        producer_replay.rebuild(log, offset)
+    log.producers_state = producers
     log.set_high_watermark(min(log.high_watermark, offset))
-    log.events.truncated(log)
     return True
 
 
 def truncate_fully_and_start_at(log: Log, offset: int) -> None:
     log.write_staged()
-    _discard(log, list(reversed(log.segments)))
-    _drop_snapshots(log, lambda _: True)
+    try:
+        log.events.truncating(log, min(offset, log.segments[0].base_offset))
+    except OSError as error:
+        raise write_error(log, error, "not truncated: ") from error
+    log.truncations += 1
+    try:
+        _discard(log, list(reversed(log.segments)), log.config.file_delete_delay_ms)
+        _drop_snapshots(log, lambda _: True)
+    except OSError as error:
+        log.events.failed(log, error)
+        raise LogWriteError(f"{log.name}: truncated half-way: {error}", directory_failed=True) from error
     log.producers_state.clear()
     log.epochs.clear()
-    log.truncations += 1
-    begin(log, offset)
-    log.events.truncated(log)
+    _begin_with(log, Segment.promise(log.directory, offset, log.events.clock.now_ms()))
     log.events.log_start_raised(log)
+    if offset:
+        try:
+            log.active.file()
+        except OSError as error:
+            # Its name would have told a start where the log begins; until its first batch the checkpoint does.
+            raise write_error(log, error, "begun anew without a file: ") from error
 
 
 def delete_oldest(log: Log, count: int) -> int:
@@ -153,23 +200,25 @@ def delete_oldest(log: Log, count: int) -> int:
         roll(log, log.log_end_offset)
     freed = sum(segment.size for segment in doomed)
     log.set_segments(log.segments[len(doomed) :])
-    _discard(log, doomed)
-    bases = {segment.base_offset for segment in doomed}
-    _drop_snapshots(log, lambda snapshot: snapshot in bases)
     start = log.segments[0].base_offset
     if start > log.log_start_offset:
         log.log_start_offset = start
         log.epochs.truncate_from_start(start)
         log.set_high_watermark(max(log.high_watermark, start))
         log.events.log_start_raised(log)
+    _discard(log, doomed, log.config.file_delete_delay_ms)
+    bases = {segment.base_offset for segment in doomed}
+    _drop_snapshots(log, lambda snapshot: snapshot in bases)
     return freed
 
 
-def _discard(log: Log, segments: Sequence[Segment]) -> None:
+def _discard(log: Log, segments: Sequence[Segment], delay_ms: int) -> None:
     paths: list[Path] = []
-    for segment in segments:
-        paths += segment.rename_deleted()
-    log.events.discard(paths, log.config.file_delete_delay_ms)
+    try:
+        for segment in segments:
+            paths += segment.rename_deleted()
+    finally:
+        log.events.discard(paths, delay_ms)
 
 
 def _drop_snapshots(log: Log, wanted: Callable[[int], bool]) -> None:
@@ -191,7 +240,7 @@ class FlushJob:
         self._log = log
         self._end_offset = end_offset
         self._truncations = log.truncations
-        self._epochs = log.epochs.entries() if log.epochs.dirty else None
+        self._epochs = (log.epochs.entries(), log.epochs.change) if log.epochs.dirty else None
         log.epochs.dirty = False
         self._paths: list[Path] = []
         segments = log.segments
@@ -208,7 +257,7 @@ class FlushJob:
             for path in self._paths:
                 fsync_path(path)
             if self._epochs is not None:
-                write_epochs(log.directory / LEADER_EPOCH_CHECKPOINT, self._epochs)
+                log.epochs.store(*self._epochs)
             fsync_directory(log.directory)
             if log.recovery_point == 0:
                 fsync_directory(log.directory.parent)  # the folder itself may be new

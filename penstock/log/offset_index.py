@@ -28,19 +28,17 @@ class OffsetIndex:
         found = self.file.search(0, offset - self.base_offset)
         return 0 if found is None else found[1]
 
-    def truncate_to(self, offset: int) -> None:
-        """Keep only entries below `offset`."""
+    def count_below(self, offset: int) -> int:
+        """How many entries point below `offset`."""
         relative = offset - self.base_offset
-        entries = len(self.file)
-        low, high = 0, entries
+        low, high = 0, len(self.file)
         while low < high:
             middle = (low + high) // 2
             if self.file.get(middle)[0] < relative:
                 low = middle + 1
             else:
                 high = middle
-        if low < entries:
-            self.file.keep(low)
+        return low
 
     def is_full(self, max_bytes: int) -> bool:
         return len(self.file) >= max_bytes // ENTRY.size

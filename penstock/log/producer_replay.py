@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock.log import producer_snapshot
-from penstock.log.producer_state import KEPT_BATCHES, MAX_SEQUENCE
+from penstock.log.producer_state import KEPT_BATCHES, MAX_SEQUENCE, ProducerState
 
 if TYPE_CHECKING:
     from penstock.log.log import Log
@@ -31,6 +31,16 @@ def rebuild(log: Log, upper_offset: int, snapshots: Sequence[int] | None = None)
         start, entries = loaded
         state.load(entries)
     replay_range(log, start, upper_offset)
+
+
+def state_at(log: Log, offset: int) -> ProducerState:
+    """The state of everything below `offset`, for later: the log keeps what it has."""
+    present, log.producers_state = log.producers_state, ProducerState()
+    try:
+        rebuild(log, offset)
+        return log.producers_state
+    finally:
+        log.producers_state = present
 
 
 def recall_batches(log: Log, entry: ProducerEntry) -> None:

@@ -78,9 +78,11 @@ def load(log: Log, *, clean: bool, recovery_point: int, log_start_offset: int, h
         return
     log.log_start_offset = max(log_start_offset, log.segments[0].base_offset)
     log.rest_at(end_offset)
-    log.recovery_point = end_offset
     log.epochs.truncate_from_end(end_offset)
     log.epochs.truncate_from_start(log.log_start_offset)
+    if recovered:
+        log.epochs.store_now()  # the next recovery begins where this one ends, and rebuilds no epoch from before
+    log.recovery_point = end_offset
     # No snapshot at all after a clean stop: a broker that kept no producer state, so there is none to read.
     if not recovered and snapshots:
         producer_replay.rebuild(log, end_offset, _drop_stray_snapshots(log, end_offset, snapshots))

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.log.files import (
     DELETED_SUFFIX,
@@ -34,6 +34,17 @@ _SCAN_BYTES: Final = 8 * 1024
 _SKETCH: Final = Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta: enough to walk
 RECENT_MAX: Final = 512
 UNKNOWN_ROLL_TIME: Final = -2  # below every timestamp: asks for the slow check
+
+
+class Cut(NamedTuple):
+    """How a segment looks after a truncation."""
+
+    offset: int
+    position: int
+    index_entries: int
+    time_entries: int
+    max_timestamp: int
+    max_timestamp_offset: int
 
 
 class Segment:
@@ -89,7 +100,6 @@ class Segment:
     def create(cls, directory: Path, base_offset: int, created_ms: int) -> Segment:
         """New empty files; leftovers of the same name are overwritten."""
         segment = cls.promise(directory, base_offset, created_ms)
-        segment.txn_index.reset()
         segment.file()
         return segment
 
@@ -118,6 +128,7 @@ class Segment:
             OPEN_FILES.forget(self.path)
             file = LogFile(self.path, os.O_RDWR)
         else:
+            self.txn_index.reset()
             file = LogFile(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
             self.offset_index.file.make_file()
             self.time_index.file.make_file()
@@ -197,15 +208,6 @@ class Segment:
                 return -1
             self._first_timestamp = header.max_timestamp
         return self._first_timestamp
-
-    def _read_times_again(self) -> None:
-        """After a truncation: the time index knows only a part, the batches behind its last entry tell the rest."""
-        self._first_timestamp = None
-        self.roll_after_timestamp = UNKNOWN_ROLL_TIME
-        self.max_timestamp, self.max_timestamp_offset = self.time_index.last_entry()
-        for header in self.headers(self.offset_index.lookup(self.max_timestamp_offset)):
-            if header.max_timestamp > self.max_timestamp:
-                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
 
     # -- appends (called by the log for staged batches)
 
@@ -306,22 +308,36 @@ class Segment:
 
     # -- truncation
 
-    def truncate_to(self, offset: int) -> int:
-        """Cut at the batch that holds `offset`; bytes that went. Staged bytes must have been written."""
+    def plan_cut(self, offset: int) -> Cut:
+        """Where the file ends if everything from the batch that holds `offset` on goes. Staged bytes must have been
+        written. Reads only."""
         place = self.place(offset)
-        removed = 0
-        self.offset_index.truncate_to(offset)
-        self.time_index.truncate_to(offset)
-        self.txn_index.truncate_to(offset)
-        if place is not None:
-            position = place[0]
-            removed = self.size - position
-            os.truncate(self.path, position)
-            self.size = self.end_position = position
+        position = self.size if place is None else place[0]
+        entries = self.offset_index.count_below(offset)
+        time_entries = self.time_index.count_below(offset)
+        timestamp, timestamp_offset = self.time_index.entry_at(time_entries - 1)
+        # The time index knows only a part, the batches behind its last entry tell the rest.
+        start = min(self.offset_index.lookup(timestamp_offset), position)
+        for header in self.headers(start, position):
+            if header.max_timestamp > timestamp:
+                timestamp, timestamp_offset = header.max_timestamp, header.last_offset
+        self.txn_index.entries()
+        return Cut(offset, position, entries, time_entries, timestamp, timestamp_offset)
+
+    def cut(self, cut: Cut) -> None:
+        """The log's bytes go first: an index that knows too much is found out at a start, one that knows too little of
+        aborted transactions is not."""
+        if cut.position < self.size:
+            os.truncate(self.path, cut.position)
+            self.size = self.end_position = cut.position
+        self.offset_index.file.keep(cut.index_entries)
+        self.time_index.keep(cut.time_entries)
+        self.txn_index.truncate_to(cut.offset)
         self.bytes_since_index = 0
         self.forget_recent()
-        self._read_times_again()
-        return removed
+        self._first_timestamp = None
+        self.roll_after_timestamp = UNKNOWN_ROLL_TIME
+        self.max_timestamp, self.max_timestamp_offset = cut.max_timestamp, cut.max_timestamp_offset
 
     def forget_recent(self) -> None:
         self.recent_lasts = array("q")

@@ -73,20 +73,12 @@ def write_staged(log: Log) -> None:
         _write_index_pages(log, segment)
 
 
-def write_error(log: Log, cause: OSError, what: str = "") -> LogWriteError:
-    """What an append hears of a disk that refuses; the folder is lost unless there was just no space."""
-    failed = cause.errno not in NO_SPACE_ERRNOS
-    if failed:
-        log.events.failed(log, cause)
-    return LogWriteError(f"{log.name}: {what}{cause}", directory_failed=failed)
-
-
 def _flush_before_answering(log: Log) -> None:
     """`flush.messages` promises that what is acknowledged is on the disk; one sync serves the whole wake-up."""
     try:
         maintenance.flush(log)
     except OSError as error:
-        raise write_error(log, error, "not flushed: ") from error
+        raise maintenance.write_error(log, error, "not flushed: ") from error
 
 
 def _write_index_pages(log: Log, segment: Segment) -> None:

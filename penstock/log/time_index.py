@@ -23,9 +23,13 @@ class TimeIndex:
 
     def last_entry(self) -> tuple[int, int]:
         """(timestamp, offset) of the newest entry; (-1, base offset) when there is none."""
-        if not len(self.file):
+        return self.entry_at(len(self.file) - 1)
+
+    def entry_at(self, index: int) -> tuple[int, int]:
+        """(timestamp, offset) of an entry; (-1, base offset) before the first one."""
+        if index < 0:
             return -1, self.base_offset
-        timestamp, relative = self.file.get(-1)
+        timestamp, relative = self.file.get(index)
         return timestamp, self.base_offset + relative
 
     def append_if_later(self, timestamp: int, offset: int) -> None:
@@ -46,19 +50,21 @@ class TimeIndex:
         found = self.file.search(0, timestamp)
         return self.base_offset if found is None else self.base_offset + found[1]
 
-    def truncate_to(self, offset: int) -> None:
-        """Keep only entries that point below `offset`."""
+    def count_below(self, offset: int) -> int:
+        """How many entries point below `offset`."""
         relative = offset - self.base_offset
-        entries = len(self.file)
-        low, high = 0, entries
+        low, high = 0, len(self.file)
         while low < high:
             middle = (low + high) // 2
             if self.file.get(middle)[1] < relative:
                 low = middle + 1
             else:
                 high = middle
-        if low < entries:
-            self.file.keep(low)
+        return low
+
+    def keep(self, count: int) -> None:
+        """Forget all entries behind the first `count`."""
+        self.file.keep(count)
         self._last_timestamp = None
 
     def is_full(self, max_bytes: int) -> bool:

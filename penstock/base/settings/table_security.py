@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 from penstock.base.settings.model import (
     BOOLEAN,
     CLASS,
@@ -15,6 +18,7 @@ from penstock.base.settings.model import (
     PASSWORD,
     SHORT,
     STRING,
+    Check,
     Effect,
     Scope,
     Setting,
@@ -23,13 +27,28 @@ from penstock.base.settings.model import (
     one_of,
 )
 
+AUTHORIZERS = (
+    "kafka.security.authorizer.AclAuthorizer",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+)
+"""Kafka's two, which decide alike: both names mean ours."""
+
+
+def _principals() -> Check:
+    def complaint(value: Any) -> str | None:
+        wrong = [p for p in value.split(";") if p.strip() and not re.fullmatch(r"[^:\s]+:.+", p.strip())]
+        return f"{wrong[0]!r} is not type:name, as in User:anna; separate several by semicolons" if wrong else None
+
+    return Check("User:name;User:name", complaint)
+
+
 PER_BROKER, READ_ONLY = Scope.PER_BROKER, Scope.READ_ONLY
 
 SECURITY: tuple[Setting, ...] = (
     Setting("allow.everyone.if.no.acl.found", BOOLEAN, False, None, READ_ONLY,
-            "Whether everybody may use a resource that no ACL speaks about.", Effect.ACCEPTED),
-    Setting("authorizer.class.name", STRING, "", None, READ_ONLY,
-            "Any non-empty value turns the ACL authorizer on.", Effect.ACCEPTED),
+            "Whether everybody may use a resource that no ACL speaks about."),
+    Setting("authorizer.class.name", STRING, "", one_of("", *AUTHORIZERS), READ_ONLY,
+            "Turns ACLs on: both of Kafka's authorizers mean Penstock's own. Empty: everybody may do everything."),
     Setting("delegation.token.expiry.check.interval.ms", LONG, 3_600_000, at_least(1), READ_ONLY,
             "Pause between removals of expired delegation tokens.", Effect.ACCEPTED),
     Setting("delegation.token.expiry.time.ms", LONG, 86_400_000, at_least(1), READ_ONLY,
@@ -202,6 +221,6 @@ SECURITY: tuple[Setting, ...] = (
             "Password of a Java trust store.", Effect.ACCEPTED),
     Setting("ssl.truststore.type", STRING, "JKS", None, PER_BROKER,
             "Kind of trust store; Penstock reads PEM.", Effect.ACCEPTED),
-    Setting("super.users", STRING, "", None, READ_ONLY,
-            "Principals that may do everything, as User:name, separated by semicolons.", Effect.ACCEPTED),
+    Setting("super.users", STRING, "", _principals(), READ_ONLY,
+            "Principals that may do everything, as User:name, separated by semicolons."),
 )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.api.access import allowed
 from penstock.broker.api.spec import ApiSpec, RequestContext
-from penstock.broker.api.transaction_support import allowed, fenced_for_version, may_use_transactional_id
+from penstock.broker.api.transaction_support import fenced_for_version, may_use_transactional_id
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

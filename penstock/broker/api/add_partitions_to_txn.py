@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.api.access import allowed
 from penstock.broker.api.spec import ApiSpec, RequestContext
-from penstock.broker.api.transaction_support import allowed, fenced_for_version, may_use_transactional_id
+from penstock.broker.api.transaction_support import fenced_for_version, may_use_transactional_id
 from penstock.cluster.topic_names import INTERNAL_TOPICS
 from penstock.protocol.errors import ErrorCode
 

@@ -16,12 +16,15 @@ API = ApiSpec(33, "AlterConfigs", 0, 2)
 async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     from penstock.broker.api.admin_support import config_admin
     from penstock.broker.api.config_changes import alter_each
-    from penstock.broker.api.config_resources import ResourceType, config_key
+    from penstock.broker.api.config_resources import ResourceType, access_problem, config_key
     from penstock.cluster.topics import Refusal
 
     async def alter(resource: Any) -> None:
         if resource.resource_type not in (ResourceType.TOPIC, ResourceType.BROKER):
             raise Refusal(ErrorCode.INVALID_REQUEST, f"Resource type {resource.resource_type} cannot be altered so.")
+        problem = access_problem(broker, ctx, "ALTER_CONFIGS", resource.resource_type, resource.resource_name)
+        if problem is not None:
+            raise Refusal(problem, problem.message)
         key = config_key(broker, ResourceType(resource.resource_type), resource.resource_name)
         overrides = {config.name: config.value for config in resource.configs}
         if len(overrides) != len(resource.configs):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.api.access import require_on_cluster
 from penstock.broker.api.admin_support import explained, show_controller_state
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.protocol import messages
@@ -23,6 +24,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     from penstock.cluster.controller_driver import NotController
     from penstock.cluster.events import AlterReassignments
 
+    require_on_cluster(broker, ctx, "ALTER")
     api = messages.api("alter_partition_reassignments")
     targets = {
         (topic.name, partition.partition_index): None if partition.replicas is None else tuple(partition.replicas)
@@ -50,3 +52,24 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
             )
         responses.append(api.ReassignableTopicResponse(name=topic.name, partitions=partitions))
     return api.Response(allow_replication_factor_change=request.allow_replication_factor_change, responses=responses)
+
+
+def error_response(request: Any, code: int, message: str | None) -> Any:
+    api = messages.api("alter_partition_reassignments")
+    return api.Response(
+        error_code=code,
+        error_message=message,
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        responses=[
+            api.ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    api.ReassignablePartitionResponse(
+                        partition_index=partition.partition_index, error_code=code, error_message=message
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )

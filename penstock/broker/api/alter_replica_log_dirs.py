@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.api.access import require_on_cluster
 from penstock.broker.api.spec import ApiSpec, RequestContext
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ API = ApiSpec(34, "AlterReplicaLogDirs", 1, 2)
 async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     from penstock.protocol import messages
 
+    require_on_cluster(broker, ctx, "ALTER")
     api = messages.api("alter_replica_log_dirs")
     results: dict[str, Any] = {}
     for wanted in request.dirs:
@@ -31,3 +33,22 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
                 error = broker.replicas.moves.move(topic.name, index, Path(wanted.path))
                 result.partitions.append(api.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error))
     return api.Response(results=list(results.values()))
+
+
+def error_response(request: Any, code: int, message: str | None) -> Any:
+    from penstock.protocol import messages
+
+    api = messages.api("alter_replica_log_dirs")
+    return api.Response(
+        results=[
+            api.AlterReplicaLogDirTopicResult(
+                topic_name=topic.name,
+                partitions=[
+                    api.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                    for index in topic.partitions
+                ],
+            )
+            for wanted in request.dirs
+            for topic in wanted.topics
+        ]
+    )

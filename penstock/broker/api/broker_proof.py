@@ -59,4 +59,5 @@ async def _answer(broker: Broker, ctx: RequestContext, connection: Connection, r
         return answer
     receiver, connection.proof = connection.proof, None
     connection.broker_id = receiver.check(body)
+    connection.access = None  # a broker may more than whoever it seemed to be before
     return b"{}"

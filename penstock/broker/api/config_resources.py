@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 from penstock.base.settings import BROKER_SETTINGS, Setting, SettingsError, Source
 from penstock.base.settings.describe import ConfigRow, Synonym
+from penstock.broker.api.access import allowed
 from penstock.cluster.topic_names import name_problem
 from penstock.cluster.znodes import sanitize
 from penstock.protocol.errors import ErrorCode
+from penstock.security.acl_model import CLUSTER_NAME
 
 if TYPE_CHECKING:
+    from penstock.broker.api.spec import RequestContext
     from penstock.broker.broker import Broker
     from penstock.cluster.image import ConfigKey
 
@@ -30,6 +33,25 @@ class ResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
+
+
+_AUTHORIZATION_FAILED = {
+    "TOPIC": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    "GROUP": ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    "CLUSTER": ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+}
+
+
+def access_problem(
+    broker: Broker, ctx: RequestContext, operation: str, kind: int, resource_name: str
+) -> ErrorCode | None:
+    """The error for a sender who may not; topics and groups have their own rights, all else is the cluster's."""
+    guarded, name = "CLUSTER", CLUSTER_NAME
+    if kind in (ResourceType.TOPIC, ResourceType.GROUP):
+        guarded, name = ResourceType(kind).name, resource_name
+    if allowed(broker, ctx, operation, guarded, name):
+        return None
+    return _AUTHORIZATION_FAILED[guarded]
 
 
 class BadResource(Exception):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.api.describe_groups import NOT_ASKED, authorized_operations
-from penstock.broker.api.group_support import may_describe_group
+from penstock.broker.api.access import operations_on
+from penstock.broker.api.describe_groups import NOT_ASKED
+from penstock.broker.api.group_support import may_describe_group, may_describe_topic
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.protocol.errors import ErrorCode
 
@@ -36,12 +37,36 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
         elif found is None:
             message = f"Group {group_id} is not a consumer group."
             groups.append(_failed(api, group_id, ErrorCode.GROUP_ID_NOT_FOUND, message))
+        elif not _may_see_topics(broker, ctx, found):
+            message = "The group has described topic(s) that the client is not authorized to describe."
+            groups.append(_hidden(api, found, message))
         else:
             described = _described(broker, api, found)
             if request.include_authorized_operations:
-                described.authorized_operations = authorized_operations(broker, ctx, group_id)
+                described.authorized_operations = operations_on(broker, ctx, "GROUP", group_id)
             groups.append(described)
     return api.Response(groups=groups)
+
+
+def _may_see_topics(broker: Broker, ctx: RequestContext, found: ConsumerDescription) -> bool:
+    """Whoever may describe the group may not learn from it of topics that are hidden from him."""
+    if broker.authorizer is None:
+        return True
+    names: set[str] = set()
+    for member, target in found.members:
+        names.update(member.topic_names)
+        for topic_id in (*member.assigned, *target):
+            names.add(broker.image.topic_name(topic_id) or "")
+    return all(may_describe_topic(broker, ctx, name) for name in sorted(names - {""}))
+
+
+def _hidden(api: Any, found: ConsumerDescription, message: str) -> Any:
+    group = _failed(api, found.group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
+    group.group_state = found.state
+    group.group_epoch = found.epoch
+    group.assignment_epoch = found.target_epoch
+    group.assignor_name = found.assignor
+    return group
 
 
 def _failed(api: Any, group_id: str, error: ErrorCode, message: str | None) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.api.access import allowed_topics
 from penstock.broker.api.admin_support import split_duplicates, topic_admin
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.protocol import messages
@@ -23,6 +24,9 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
 
     single, repeated = split_duplicates(request.topics, lambda topic: topic.name)
     answers = [TopicAnswer(t.name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for t in repeated]
+    alterable = allowed_topics(broker, ctx, "ALTER", (t.name for t in single))
+    forbidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    answers += [TopicAnswer(t.name, forbidden, forbidden.message) for t in single if t.name not in alterable]
     wishes = [
         MorePartitions(
             topic.name,
@@ -30,6 +34,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
             None if topic.assignments is None else [tuple(a.broker_ids) for a in topic.assignments],
         )
         for topic in single
+        if topic.name in alterable
     ]
     answers += await topic_admin(broker).add_partitions(wishes, request.timeout_ms, validate_only=request.validate_only)
     api = messages.api("create_partitions")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.api.access import allowed, allowed_on_cluster, allowed_topics
 from penstock.broker.api.admin_support import explained, split_duplicates, topic_admin
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.protocol import messages
@@ -25,6 +26,13 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
 
     single, repeated = split_duplicates(request.topics, lambda topic: topic.name)
     answers = [TopicAnswer(t.name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for t in repeated]
+    # CREATE on the cluster is enough; else each topic needs it (KIP-277).
+    if not allowed_on_cluster(broker, ctx, "CREATE", audit=False):
+        permitted = allowed_topics(broker, ctx, "CREATE", (t.name for t in single))
+        answers += [
+            TopicAnswer(t.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for t in single if t.name not in permitted
+        ]
+        single = [t for t in single if t.name in permitted]
     malformed = {t.name for t in single if _names_a_partition_twice(t)}
     answers += [
         TopicAnswer(name, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned more than once.")
@@ -32,7 +40,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     ]
     wanted = [new_topic(t) for t in single if t.name not in malformed]
     answers += await topic_admin(broker).create(wanted, request.timeout_ms, validate_only=request.validate_only)
-    return messages.api("create_topics").Response(topics=[_result(broker, answer) for answer in answers])
+    return messages.api("create_topics").Response(topics=[_result(broker, ctx, answer) for answer in answers])
 
 
 def error_response(request: Any, code: int, message: str | None) -> Any:
@@ -58,7 +66,7 @@ def new_topic(topic: Any) -> NewTopic:
     )
 
 
-def _result(broker: Broker, answer: TopicAnswer) -> Any:
+def _result(broker: Broker, ctx: RequestContext, answer: TopicAnswer) -> Any:
     from penstock.base.settings.describe import describe_topic
 
     api = messages.api("create_topics")
@@ -71,7 +79,11 @@ def _result(broker: Broker, answer: TopicAnswer) -> Any:
         replication_factor=-1,
         configs=[],
     )
-    if answer.error_code == ErrorCode.NONE:
+    if answer.error_code != ErrorCode.NONE:
+        return result
+    if not allowed(broker, ctx, "DESCRIBE_CONFIGS", "TOPIC", answer.name, audit=False):
+        result.topic_config_error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    else:
         result.num_partitions = answer.partition_count
         result.replication_factor = answer.replication_factor
         result.configs = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.api.access import allowed
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.cluster.topic_names import INTERNAL_TOPICS
 from penstock.protocol.errors import ErrorCode
@@ -24,8 +25,11 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     topics = []
     for topic in request.topics:
         answers = []
+        may_delete = allowed(broker, ctx, "DELETE", "TOPIC", topic.name)
         for asked in topic.partitions:
-            error, partition, offset = _delete(broker, topic.name, asked.partition_index, asked.offset)
+            error, partition, offset = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), None, -1
+            if may_delete:
+                error, partition, offset = _delete(broker, topic.name, asked.partition_index, asked.offset)
             answer = api.DeleteRecordsPartitionResult(
                 partition_index=asked.partition_index, low_watermark=-1, error_code=error
             )

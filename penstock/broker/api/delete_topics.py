@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.api.access import allowed
 from penstock.broker.api.admin_support import explained, split_duplicates, topic_admin
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.protocol import messages
@@ -50,6 +51,11 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
             if name is None:
                 refuse(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
                 continue
+        if not allowed(broker, ctx, "DELETE", "TOPIC", name):
+            # An id may be known to everybody, the name behind it not.
+            hidden = has_id and not allowed(broker, ctx, "DESCRIBE", "TOPIC", name)
+            refuse(None if hidden else name, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            continue
         if name in by_name:
             del by_name[name]
             refuse(name, topic_id, ErrorCode.INVALID_REQUEST, "The topic is named by its name and by its id.")

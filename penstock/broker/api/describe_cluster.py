@@ -42,7 +42,10 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
             brokers.append(
                 api.DescribeClusterBroker(broker_id=broker_id, host=address[0], port=address[1], rack=registration.rack)
             )
-    operations = ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+    operations = NOT_ASKED
+    if request.include_cluster_authorized_operations:
+        authorizer = broker.authorizer
+        operations = ALL_CLUSTER_OPERATIONS if authorizer is None else authorizer.cluster_operations(ctx.connection)
     return api.Response(
         endpoint_type=BROKER_ENDPOINTS,
         cluster_id=broker.cluster_id,

@@ -19,28 +19,33 @@ API = ApiSpec(32, "DescribeConfigs", 1, 4)
 
 
 async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
-    from penstock.broker.api.config_resources import ResourceType
+    from penstock.broker.api.config_resources import ResourceType, access_problem
 
     api = messages.api("describe_configs")
     known = {int(kind) for kind in ResourceType}
     if any(resource.resource_type not in known for resource in request.resources):
         return error_response(request, ErrorCode.INVALID_REQUEST, "A resource has a type that does not exist.")
-    results = [_describe(broker, request, resource) for resource in request.resources]
-    return api.Response(results=results)
+    results, refused = [], []
+    for resource in request.resources:
+        problem = access_problem(broker, ctx, "DESCRIBE_CONFIGS", resource.resource_type, resource.resource_name)
+        if problem is None:
+            results.append(_describe(broker, request, resource))
+        else:
+            refused.append(_refused(resource, problem, problem.message))
+    return api.Response(results=results + refused)
 
 
 def error_response(request: Any, code: int, message: str | None) -> Any:
     api = messages.api("describe_configs")
-    return api.Response(
-        results=[
-            api.DescribeConfigsResult(
-                error_code=int(code),
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in request.resources
-        ]
+    return api.Response(results=[_refused(resource, code, message) for resource in request.resources])
+
+
+def _refused(resource: Any, code: int, message: str | None) -> Any:
+    return messages.api("describe_configs").DescribeConfigsResult(
+        error_code=int(code),
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
     )
 
 

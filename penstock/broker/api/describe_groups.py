@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.api.access import operations_on
 from penstock.broker.api.group_support import may_describe_group
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.protocol.errors import ErrorCode
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 API = ApiSpec(15, "DescribeGroups", 0, 6)
 
 NOT_ASKED = -(1 << 31)
-GROUP_OPERATIONS = (3, 6, 8, 10, 11)  # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS
 
 
 async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
@@ -36,19 +36,9 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
             continue
         described = _described(api, ctx, found)
         if request.include_authorized_operations and found.found:
-            described.authorized_operations = authorized_operations(broker, ctx, group_id)
+            described.authorized_operations = operations_on(broker, ctx, "GROUP", group_id)
         groups.append(described)
     return api.Response(groups=groups)
-
-
-def authorized_operations(broker: Broker, ctx: RequestContext, group_id: str) -> int:
-    """A bit per operation that the asker may do with the group."""
-    names = {3: "READ", 6: "DELETE", 8: "DESCRIBE", 10: "DESCRIBE_CONFIGS", 11: "ALTER_CONFIGS"}
-    bits = 0
-    for operation in GROUP_OPERATIONS:
-        if broker.security is None or broker.security.authorize(ctx, names[operation], "GROUP", group_id):
-            bits |= 1 << operation
-    return bits
 
 
 def _failed(api: Any, group_id: str, error: ErrorCode) -> Any:

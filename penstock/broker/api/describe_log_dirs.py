@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.api.access import require_on_cluster
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.protocol.errors import ErrorCode
 
@@ -21,6 +22,7 @@ API = ApiSpec(35, "DescribeLogDirs", 1, 5)
 async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     from penstock.protocol import messages
 
+    require_on_cluster(broker, ctx, "DESCRIBE")
     api = messages.api("describe_log_dirs")
     wanted = None
     if request.topics is not None:

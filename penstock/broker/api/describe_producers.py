@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.api.access import allowed
 from penstock.broker.api.spec import ApiSpec, RequestContext
-from penstock.broker.api.transaction_support import allowed
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

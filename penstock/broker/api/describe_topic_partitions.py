@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.api.metadata import ALL_TOPIC_OPERATIONS, is_valid_topic_name
+from penstock.broker.api.access import allowed, operations_on
+from penstock.broker.api.metadata import is_valid_topic_name
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.cluster.topic_names import INTERNAL_TOPICS
 from penstock.protocol.errors import ErrorCode
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 API = ApiSpec(75, "DescribeTopicPartitions", 0, 0)
+
+NOT_ASKED = -(1 << 31)
 
 
 async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
@@ -29,6 +32,10 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     first_name, first_index = (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
     if cursor is not None and cursor.partition_index < 0:
         return api.Response(topics=[], next_cursor=None)
+    asked = bool(request.topics)
+    hidden = {name for name in names if name >= first_name and not allowed(broker, ctx, "DESCRIBE", "TOPIC", name)}
+    if not asked:
+        names = [name for name in names if name not in hidden]
     left = min(request.response_partition_limit, broker.settings["max.request.partition.size.limit"])
     topics: list[Any] = []
     for name in names:
@@ -36,6 +43,9 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
             continue
         if left <= 0:
             return api.Response(topics=topics, next_cursor=_cursor(api, name, 0))
+        if name in hidden:
+            topics.append(_topic(api, name, None, int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), []))
+            continue
         topic = image.topics.get(name)
         if topic is None:
             valid = is_valid_topic_name(name)
@@ -44,7 +54,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
             continue
         start = first_index if name == first_name else 0
         rows = [_partition(api, image, i, p) for i, p in sorted(topic.partitions.items()) if i >= start]
-        topics.append(_topic(api, name, topic, 0, rows[:left]))
+        topics.append(_topic(api, name, topic, 0, rows[:left], operations_on(broker, ctx, "TOPIC", name)))
         if len(rows) > left:
             return api.Response(topics=topics, next_cursor=_cursor(api, name, rows[left].partition_index))
         left -= len(rows)
@@ -55,14 +65,14 @@ def _cursor(api: Any, name: str, index: int) -> Any:
     return api.response_struct("Cursor")(topic_name=name, partition_index=index)
 
 
-def _topic(api: Any, name: str, topic: Any, error: int, rows: list[Any]) -> Any:
+def _topic(api: Any, name: str, topic: Any, error: int, rows: list[Any], operations: int = NOT_ASKED) -> Any:
     fields: dict[str, Any] = {} if topic is None else {"topic_id": topic.topic_id}
     return api.DescribeTopicPartitionsResponseTopic(
         error_code=error,
         name=name,
         is_internal=name in INTERNAL_TOPICS,
         partitions=rows,
-        topic_authorized_operations=ALL_TOPIC_OPERATIONS if topic is not None else -(1 << 31),
+        topic_authorized_operations=operations,
         **fields,
     )
 

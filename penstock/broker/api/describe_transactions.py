@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.api.access import allowed
 from penstock.broker.api.spec import ApiSpec, RequestContext
-from penstock.broker.api.transaction_support import allowed, may_see_transactional_id
+from penstock.broker.api.transaction_support import may_see_transactional_id
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
 
 
 def _describe(api: Any, broker: Broker, ctx: RequestContext, transactional_id: str) -> Any:
-    state = api.TransactionState(transactional_id=transactional_id)
+    state = api.TransactionState(transactional_id=transactional_id, transaction_start_time_ms=0)
     if not may_see_transactional_id(broker, ctx, transactional_id):
         state.error_code = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return state

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.api.access import require_on_cluster
 from penstock.broker.api.admin_support import explained, show_controller_state
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.protocol import messages
@@ -22,6 +23,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     from penstock.cluster.controller_driver import NotController
     from penstock.cluster.events import ElectionKind, ElectLeaders
 
+    require_on_cluster(broker, ctx, "ALTER")
     if request.election_type not in {int(kind) for kind in ElectionKind}:
         return error_response(
             request, ErrorCode.INVALID_REQUEST, f"There is no election of type {request.election_type}."

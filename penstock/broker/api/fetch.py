@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 API = ApiSpec(1, "Fetch", 4, 18)
 
 _HINTED = (int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH))
+_FORBIDDEN = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _FIRST_READING_FOLLOWERS = 11
 
 Results = list[tuple[FetchPartition, Fetched]]
@@ -43,6 +44,7 @@ class FetchHandler:
         self.broker = dispatcher.broker
         self.stats = dispatcher.stats
         self.route = route
+        self.authorizer = self.broker.authorizer
         settings = self.broker.settings
         self.max_bytes: int = settings["fetch.max.bytes"]
         self.sessions = FetchSessionCache(settings["max.incremental.fetch.session.cache.slots"])
@@ -63,7 +65,7 @@ class FetchHandler:
             self.route.stats.error(context.error)
             connection.mark_dirty()
             return
-        results = self.read(request, context, update=True)
+        results = self.read(connection, request, context, update=True)
         if self._answers_now(request, context, results):
             self.answer(connection, slot, correlation_id, request, context, results)
             connection.mark_dirty()
@@ -100,14 +102,17 @@ class FetchHandler:
             return Bound.LOG_END
         return Bound.LAST_STABLE if request.isolation_level == 1 else Bound.HIGH_WATERMARK
 
-    def read(self, request: FetchRequest, context: FetchContext, update: bool) -> Results:
+    def read(self, connection: Connection, request: FetchRequest, context: FetchContext, update: bool) -> Results:
         remaining = self._limit_bytes(request)
         bound = self._bound(request)
         follower = request.replica_id >= 0
         nothing_yet = True
         results: Results = []
+        checked = self.authorizer is not None and not follower
         for asked in context.partitions:
             found = self._find(request, asked)
+            if checked and not self.may_fetch(connection, request, asked):
+                found = Fetched(_FORBIDDEN, aborted=[])
             if type(found) is Fetched:
                 results.append((asked, found))
                 continue
@@ -144,6 +149,15 @@ class FetchHandler:
             results.append((asked, fetched))
         return results
 
+    def may_fetch(self, connection: Connection, request: FetchRequest, asked: FetchPartition) -> bool:
+        """Whether a consumer may; one that names a topic by an id that is not there learns just that."""
+        topic: str | None
+        if request.version >= FIRST_WITH_TOPIC_ID:
+            topic = self.broker.replicas.image.topic_names_by_bytes.get(asked.name)
+        else:
+            topic = str(asked.name, "utf-8", "replace")
+        return topic is None or self.authorizer is None or self.authorizer.may_read(connection, topic)
+
     def _find(self, request: FetchRequest, asked: FetchPartition) -> Any:
         """The replica, or the error that stands for it."""
         replicas = self.broker.replicas
@@ -176,7 +190,7 @@ class FetchHandler:
         wait = self.broker.replicas.parking.until_readable(watched, min_bytes, request.max_wait_ms, parked.ready)
         if not wait.done:
             parked.wait = wait
-            self.dispatcher.long_polls.add(wait)
+            self.dispatcher.long_polls.add(parked)
 
     def answer(
         self,
@@ -240,9 +254,20 @@ class ParkedFetch:
         connection.on_close = None
         if connection.closed:
             return
-        results = self.handler.read(self.request, self.context, update=False)
+        results = self.handler.read(connection, self.request, self.context, update=False)
         self.handler.answer(connection, self.slot, self.correlation_id, self.request, self.context, results)
         connection.finish(self.slot, self.slot.parts)
+
+    def finish(self) -> None:
+        """Answer now."""
+        if self.wait is not None:
+            self.wait.finish()
+
+    def lost_access(self) -> bool:
+        """Whether the ACLs as they are now forbid a part of it."""
+        return self.request.replica_id < 0 and not all(
+            self.handler.may_fetch(self.connection, self.request, asked) for asked in self.context.partitions
+        )
 
     def cancel(self) -> None:
         """The client is gone."""
@@ -252,5 +277,5 @@ class ParkedFetch:
 
     def _forget(self) -> None:
         if self.wait is not None:
-            self.handler.dispatcher.long_polls.discard(self.wait)
+            self.handler.dispatcher.long_polls.discard(self)
             self.wait = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.api.access import allowed
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.protocol.errors import ErrorCode
 
@@ -68,11 +69,9 @@ async def _find(broker: Broker, ctx: RequestContext, kind: int, key: str) -> Fou
 def _refusal(broker: Broker, ctx: RequestContext, kind: int, key: str) -> ErrorCode | None:
     if kind not in (GROUP, TRANSACTION):
         return ErrorCode.INVALID_REQUEST
-    if broker.security is None:
-        return None
-    if kind == GROUP and not broker.security.authorize(ctx, "DESCRIBE", "GROUP", key):
+    if kind == GROUP and not allowed(broker, ctx, "DESCRIBE", "GROUP", key):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
-    if kind == TRANSACTION and not broker.security.authorize(ctx, "DESCRIBE", "TRANSACTIONAL_ID", key):
+    if kind == TRANSACTION and not allowed(broker, ctx, "DESCRIBE", "TRANSACTIONAL_ID", key):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return None
 

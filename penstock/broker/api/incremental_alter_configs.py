@@ -15,10 +15,14 @@ API = ApiSpec(44, "IncrementalAlterConfigs", 0, 1)
 
 async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     from penstock.broker.api.config_changes import alter_each, alter_resource
+    from penstock.broker.api.config_resources import access_problem
     from penstock.cluster.configs import Alteration, AlterKind
     from penstock.cluster.topics import Refusal
 
     async def alter(resource: Any) -> None:
+        problem = access_problem(broker, ctx, "ALTER_CONFIGS", resource.resource_type, resource.resource_name)
+        if problem is not None:
+            raise Refusal(problem, problem.message)
         kinds = {int(kind) for kind in AlterKind}
         for config in resource.configs:
             if config.config_operation not in kinds:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.api.access import require_on_cluster
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.cluster.znodes import desanitize
 from penstock.protocol import messages
@@ -19,6 +20,7 @@ API = ApiSpec(74, "ListConfigResources", 0, 1)
 async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     from penstock.broker.api.config_resources import ResourceType
 
+    require_on_cluster(broker, ctx, "DESCRIBE_CONFIGS")
     api = messages.api("list_config_resources")
     known = {int(kind) for kind in ResourceType}
     if ctx.api_version == 0:

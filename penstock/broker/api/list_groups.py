@@ -31,6 +31,6 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
         for group in listed
         if (not states or group.state.lower() in states)
         and (not types or group.group_type.lower() in types)
-        and (sees_all or may_describe_group(broker, ctx, group.group_id))
+        and (sees_all or may_describe_group(broker, ctx, group.group_id, audit=False))
     ]
     return api.Response(error_code=int(error), groups=groups)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.api.access import allowed_topics
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.protocol.errors import ErrorCode
 from penstock.replication import reads
@@ -31,6 +32,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     from penstock.protocol import messages
 
     api = messages.api("list_offsets")
+    visible = allowed_topics(broker, ctx, "DESCRIBE", (topic.name for topic in request.topics))
     seen: set[tuple[str, int]] = set()
     repeated: set[tuple[str, int]] = set()
     for topic in request.topics:
@@ -41,8 +43,10 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     for topic in request.topics:
         answers = []
         for asked in {row.partition_index: row for row in topic.partitions}.values():  # a repeated one is answered once
-            if (topic.name, asked.partition_index) in repeated:
-                found: Found = (int(ErrorCode.INVALID_REQUEST), -1, -1, -1)
+            if topic.name not in visible:
+                found: Found = (int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), -1, -1, -1)
+            elif (topic.name, asked.partition_index) in repeated:
+                found = (int(ErrorCode.INVALID_REQUEST), -1, -1, -1)
             else:
                 found = await _look_up(broker, ctx, request, topic.name, asked)
             error, timestamp, offset, leader_epoch = found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.api.access import require_on_cluster
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.protocol import messages
 
@@ -14,6 +15,7 @@ API = ApiSpec(46, "ListPartitionReassignments", 0, 0)
 
 
 async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+    require_on_cluster(broker, ctx, "DESCRIBE")
     api = messages.api("list_partition_reassignments")
     image = broker.controller.state.image if broker.controller.is_active else broker.image
     if request.topics is None:
@@ -37,3 +39,20 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
         if moving:
             topics.append(api.OngoingTopicReassignment(name=name, partitions=moving))
     return api.Response(topics=topics)
+
+
+def error_response(request: Any, code: int, message: str | None) -> Any:
+    api = messages.api("list_partition_reassignments")
+    return api.Response(
+        error_code=code,
+        error_message=message,
+        topics=[
+            api.OngoingTopicReassignment(
+                name=topic.name,
+                partitions=[
+                    api.OngoingPartitionReassignment(partition_index=index) for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ],
+    )

@@ -15,6 +15,7 @@ from penstock.broker.leader_hints import broker_address
 from penstock.broker.wire import UNREADABLE, MalformedFrame, begin_frame, end_frame
 from penstock.cluster.topic_names import INTERNAL_TOPICS
 from penstock.protocol.errors import ErrorCode
+from penstock.security.acl_model import CLUSTER_NAME
 
 if TYPE_CHECKING:
     from penstock.broker.connection import Connection
@@ -29,6 +30,7 @@ ALL_TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10
 ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 _UNKNOWN_TOPIC = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_FORBIDDEN = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _LEADER_NOT_AVAILABLE = int(ErrorCode.LEADER_NOT_AVAILABLE)
 _LISTENER_NOT_FOUND = int(ErrorCode.LISTENER_NOT_FOUND)
 MAX_CREATIONS_IN_WORK = 1000
@@ -43,6 +45,7 @@ class MetadataHandler:
         self.dispatcher = dispatcher
         self.broker = dispatcher.broker
         self.route = route
+        self.authorizer = dispatcher.broker.authorizer
         self._image: Any = None  # the one that the encoded topics below belong to
         self._encoded: dict[tuple[str, int, str], bytes] = {}
         self._creating: set[str] = set()
@@ -65,40 +68,60 @@ class MetadataHandler:
         out += codec.encode_brokers(version, brokers, image.cluster_id, image.controller_id)
         topics = self._topics(request, image, connection, version)
         out += codec.encode_count(version, len(topics))
-        operations = ALL_TOPIC_OPERATIONS if request.include_topic_operations else codec.NOT_ASKED
         no_operations = codec.encode_topic_end(version, codec.NOT_ASKED)
-        topic_end = codec.encode_topic_end(version, operations)
-        for encoded, exists in topics:
+        all_operations = codec.encode_topic_end(version, ALL_TOPIC_OPERATIONS)
+        authorizer = self.authorizer
+        for encoded, name in topics:
             out += encoded
-            out += topic_end if exists else no_operations
-        out += codec.encode_end(
-            version, ALL_CLUSTER_OPERATIONS if request.include_cluster_operations else codec.NOT_ASKED
-        )
+            if name is None or not request.include_topic_operations:
+                out += no_operations
+            elif authorizer is None:
+                out += all_operations
+            else:
+                out += codec.encode_topic_end(version, authorizer.operations(connection, "TOPIC", name))
+        operations = codec.NOT_ASKED
+        if request.include_cluster_operations:
+            operations = ALL_CLUSTER_OPERATIONS if authorizer is None else authorizer.cluster_operations(connection)
+        out += codec.encode_end(version, operations)
         self.dispatcher.new_slot(connection, self.route).parts = (end_frame(out),)
         connection.mark_dirty()
 
     def _topics(
         self, request: codec.MetadataRequest, image: Any, connection: Connection, version: int
-    ) -> list[tuple[bytes, bool]]:
+    ) -> list[tuple[bytes, str | None]]:
+        """(encoded, its name unless unknown or hidden). What is hidden from the sender comes last, or not at all."""
         listener = connection.listener.name
+        authorizer = self.authorizer
         if request.topics is None:
-            return [(self._encode(name, version, listener), True) for name in sorted(image.topics)]
-        found: list[tuple[bytes, bool]] = []
+            names = sorted(image.topics)
+            if authorizer is not None:
+                names = [n for n in names if authorizer.may(connection, "DESCRIBE", "TOPIC", n, audit=False)]
+            return [(self._encode(name, version, listener), name) for name in names]
+        found: list[tuple[bytes, str | None]] = []
+        forbidden: list[tuple[bytes, str | None]] = []
         for topic_id, asked_name in dict.fromkeys(request.topics):
             name = asked_name
             if topic_id != codec.ZERO_ID:
                 name = image.topic_names_by_bytes.get(topic_id)
                 if name is None:
                     error = int(ErrorCode.UNKNOWN_TOPIC_ID)
-                    found.append((codec.encode_topic(version, error, None, topic_id, False, []), False))
+                    found.append((codec.encode_topic(version, error, None, topic_id, False, []), None))
                     continue
-            if name is not None and name in image.topics:
-                found.append((self._encode(name, version, listener), True))
+            if authorizer is not None and not authorizer.may(connection, "DESCRIBE", "TOPIC", name or ""):
+                shown = None if topic_id != codec.ZERO_ID else name
+                forbidden.append((codec.encode_topic(version, _FORBIDDEN, shown, topic_id, False, []), None))
                 continue
-            error = self._missing(name or "", request.allow_auto_topic_creation)
+            if name is not None and name in image.topics:
+                found.append((self._encode(name, version, listener), name))
+                continue
             internal = name in INTERNAL_TOPICS
-            found.append((codec.encode_topic(version, error, name, codec.ZERO_ID, internal, []), False))
-        return found
+            error = self._missing(connection, name or "", request.allow_auto_topic_creation)
+            encoded = codec.encode_topic(version, error, name, codec.ZERO_ID, internal, [])
+            if error == _FORBIDDEN:
+                forbidden.append((encoded, None))
+            else:
+                found.append((encoded, name))
+        return found + forbidden
 
     def _encode(self, name: str, version: int, listener: str) -> bytes:
         key = (name, version, listener)
@@ -126,11 +149,17 @@ class MetadataHandler:
             )
         return codec.encode_topic(version, 0, name, topic.topic_id.bytes, name in INTERNAL_TOPICS, rows)
 
-    def _missing(self, name: str, allowed: bool) -> int:
+    def _missing(self, connection: Connection, name: str, allowed: bool) -> int:
         """The error for a topic that is not there; begins to create it where that is allowed."""
+        creates = allowed and self.broker.settings["auto.create.topics.enable"]
+        authorizer = self.authorizer
+        if creates and authorizer is not None:
+            on_cluster = authorizer.may(connection, "CREATE", "CLUSTER", CLUSTER_NAME, audit=False)
+            if not on_cluster and not authorizer.may(connection, "CREATE", "TOPIC", name):
+                return _FORBIDDEN
         if not is_valid_topic_name(name):
             return int(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        if allowed and self.broker.settings["auto.create.topics.enable"] and name not in self._creating:
+        if creates and name not in self._creating:
             if len(self._creating) >= MAX_CREATIONS_IN_WORK:
                 return _LEADER_NOT_AVAILABLE
             self._creating.add(name)

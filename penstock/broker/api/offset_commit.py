@@ -34,7 +34,7 @@ def hot_handler(dispatcher: Dispatcher, route: Route) -> HotHandler:
     broker = dispatcher.broker
 
     def handle_frame(connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
-        if broker.security is not None or broker.groups is None:
+        if broker.authorizer is not None or broker.groups is None:
             dispatcher.start_cold(connection, route, version, correlation_id, position, end)
             return
         from penstock.broker.dispatch import frame

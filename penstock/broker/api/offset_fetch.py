@@ -85,7 +85,7 @@ async def _offsets(
     if not may_describe_group(broker, ctx, group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     hidden: list[CommittedOffset] = []
-    if asked is not None and broker.security is not None:
+    if asked is not None and broker.authorizer is not None:
         for topic, partitions in asked:
             if not may_describe_topic(broker, ctx, topic):
                 error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -97,7 +97,7 @@ async def _offsets(
     )
     if isinstance(found, ErrorCode):
         return found
-    if asked is None and broker.security is not None:
+    if asked is None and broker.authorizer is not None:
         found = [offset for offset in found if may_describe_topic(broker, ctx, offset.topic)]
     return found + hidden
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.api.access import allowed, allowed_on_cluster
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.protocol.errors import ErrorCode
 from penstock.replication import reads
@@ -23,11 +24,14 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     api = messages.api("offset_for_leader_epoch")
     stranger = request.replica_id >= 0 and not broker.dispatcher.speaks_for(ctx.connection, request.replica_id)
     topics = []
+    is_broker = request.replica_id >= 0 and not stranger
+    sees_all = is_broker or allowed_on_cluster(broker, ctx, "CLUSTER_ACTION", audit=False)
     for topic in request.topics:
         answers = []
+        visible = not stranger and (sees_all or allowed(broker, ctx, "DESCRIBE", "TOPIC", topic.topic))
         for asked in topic.partitions:
-            partition = None if stranger else broker.replicas.find(topic.topic, asked.partition)
-            if stranger:
+            partition = broker.replicas.find(topic.topic, asked.partition) if visible else None
+            if not visible:
                 error, epoch, end_offset = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), -1, -1
             elif partition is None:
                 error, epoch, end_offset = broker.replicas.hosting_error(topic.topic, asked.partition), -1, -1

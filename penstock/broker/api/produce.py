@@ -26,6 +26,7 @@ from penstock.broker.produce_checks import (
 from penstock.broker.produce_codec import (
     FIRST_WITH_TOPIC_ID,
     PartitionResult,
+    ProduceRequest,
     encode_produce,
     parse_produce,
 )
@@ -46,6 +47,7 @@ _NONE = 0
 _UNKNOWN_TOPIC_OR_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _NO_TRANSACTIONAL_ID = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+_FORBIDDEN = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 
 
@@ -59,6 +61,7 @@ class ProduceHandler:
         self.broker = dispatcher.broker
         self.stats = dispatcher.stats
         self.api_stats = route.stats
+        self.authorizer = self.broker.authorizer
         self.slow = SlowProduce(self)
         self.pending: list[PendingProduce | ShapedProduce] = []
         dispatcher.before_send.append(self.complete)
@@ -89,14 +92,14 @@ class ProduceHandler:
             return
         view = connection.view
         if has_transactional_batch(request, connection.buffer):
-            pending.results = [
-                (name, [PartitionResult(index, _NO_TRANSACTIONAL_ID) for index, _, _ in partitions])
-                for name, partitions in request.topics
-            ]
-            self.appended(pending)
+            self.refuse(pending, request, _NO_TRANSACTIONAL_ID)
             return
+        authorizer = self.authorizer
         for name, partitions in request.topics:
             topic = self.topic_name(name, version)
+            if authorizer is not None and topic is not None and not authorizer.may_write(connection, topic):
+                pending.results.append((name, [PartitionResult(index, _FORBIDDEN) for index, _, _ in partitions]))
+                continue
             results = [
                 self.append(
                     topic, index, view[start : start + size] if size > 0 else b"", version, request.acks, connection
@@ -107,6 +110,13 @@ class ProduceHandler:
             appended_to = results[0].partition if results else None
             if appended_to is not None and topic is not None and topic not in INTERNAL_TOPICS:
                 connection.produce_shape = shape_of(request, connection.buffer, version, position, appended_to)
+        self.appended(pending)
+
+    def refuse(self, pending: PendingProduce, request: ProduceRequest, error: int) -> None:
+        """The same error for all of it."""
+        pending.results = [
+            (name, [PartitionResult(index, error) for index, _, _ in partitions]) for name, partitions in request.topics
+        ]
         self.appended(pending)
 
     def _append_shaped(

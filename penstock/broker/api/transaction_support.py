@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.broker.api.access import allowed, allowed_on_cluster
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -16,11 +17,6 @@ def fenced_for_version(error: ErrorCode, knows_fenced: bool) -> int:
     if error is ErrorCode.PRODUCER_FENCED and not knows_fenced:
         return int(ErrorCode.INVALID_PRODUCER_EPOCH)
     return int(error)
-
-
-def allowed(broker: Broker, ctx: RequestContext, operation: str, kind: str, name: str) -> bool:
-    security = getattr(broker, "security", None)
-    return security is None or bool(security.authorize(ctx, operation, kind, name))
 
 
 def may_use_transactional_id(broker: Broker, ctx: RequestContext, transactional_id: str) -> bool:
@@ -37,9 +33,8 @@ def two_phase_allowed(broker: Broker, ctx: RequestContext, transactional_id: str
 
 def may_write_idempotently(broker: Broker, ctx: RequestContext) -> bool:
     """IDEMPOTENT_WRITE on the cluster, or WRITE on any topic (KIP-679)."""
-    security = getattr(broker, "security", None)
     return (
-        security is None
-        or bool(security.authorize(ctx, "IDEMPOTENT_WRITE", "CLUSTER", "kafka-cluster"))
-        or bool(security.authorize_by_resource_type(ctx, "WRITE", "TOPIC"))
+        broker.authorizer is None
+        or allowed_on_cluster(broker, ctx, "IDEMPOTENT_WRITE", audit=False)
+        or broker.authorizer.authorize_by_resource_type(ctx, "WRITE", "TOPIC")
     )

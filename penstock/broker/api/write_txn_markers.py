@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.api.access import allowed_on_cluster
 from penstock.broker.api.spec import ApiSpec, RequestContext
-from penstock.broker.api.transaction_support import allowed
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -23,12 +23,10 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     from penstock.broker.transaction_links import write_markers_here
     from penstock.coordinator.transaction.marker_sender import MarkerWrite
 
-    cluster = ("CLUSTER", "kafka-cluster")
-    is_broker = ctx.broker_id >= 0
     if (
-        not is_broker
-        and not allowed(broker, ctx, "CLUSTER_ACTION", *cluster)
-        and not allowed(broker, ctx, "ALTER", *cluster)
+        ctx.broker_id < 0
+        and not allowed_on_cluster(broker, ctx, "ALTER", audit=False)
+        and not allowed_on_cluster(broker, ctx, "CLUSTER_ACTION")
     ):
         return error_response(request, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), None)
     markers = [

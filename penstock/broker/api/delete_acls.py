@@ -1,0 +1,63 @@
+"""31 DeleteAcls, v1–3: deletes what filters find, and tells what that was.
+
+v1: prefixed patterns · v2: flexible · v3: users as resources. What was allowed before is refused from the answer on, on
+open connections too; other brokers learn of it from the store at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.api.spec import ApiSpec, RequestContext
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+API = ApiSpec(31, "DeleteAcls", 1, 3)
+
+
+async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+    from penstock.broker.api.acl_support import acl_store, filter_of
+    from penstock.protocol import messages
+
+    store = acl_store(broker, ctx, "ALTER")
+    filters = [filter_of(asked) for asked in request.filters]
+    known = [wanted for wanted in filters if wanted is not None]
+    if len(known) != len(filters):
+        raise ConnectionAbortedError("an ACL filter with unknown elements")
+    api = messages.api("delete_acls")
+    return api.Response(
+        filter_results=[
+            api.DeleteAclsFilterResult(
+                error_code=0,
+                error_message=None,
+                matching_acls=[
+                    api.DeleteAclsMatchingAcl(
+                        error_code=0,
+                        error_message=None,
+                        resource_type=int(binding.resource_type),
+                        resource_name=binding.name,
+                        pattern_type=int(binding.pattern_type),
+                        principal=binding.principal,
+                        host=binding.host,
+                        operation=int(binding.operation),
+                        permission_type=int(binding.permission),
+                    )
+                    for binding in deleted
+                ],
+            )
+            for deleted in await store.remove(known)
+        ]
+    )
+
+
+def error_response(request: Any, code: int, message: str | None) -> Any:
+    from penstock.protocol import messages
+
+    api = messages.api("delete_acls")
+    return api.Response(
+        filter_results=[
+            api.DeleteAclsFilterResult(error_code=int(code), error_message=message, matching_acls=[])
+            for _ in request.filters
+        ]
+    )

@@ -1,0 +1,152 @@
+"""Which limit holds for whom: quotas of users, client ids, both, addresses and their defaults, as the image has them.
+
+Pure. A limit of a user is shared by all his clients; one that names a client id, or the default for client ids, counts
+for each (user, client id) by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.cluster.image import ConfigKey
+from penstock.cluster.znodes import DEFAULT_ENTITY, desanitize, sanitize
+
+__all__ = ["IP", "USER_CLIENT", "Entity", "QuotaLimits", "config_key_of", "entity_of", "quota_problem"]
+
+PRODUCE, FETCH, REQUEST, MUTATION = (
+    "producer_byte_rate",
+    "consumer_byte_rate",
+    "request_percentage",
+    "controller_mutation_rate",
+)
+CONNECTION_RATE = "connection_creation_rate"
+USER_CLIENT = (PRODUCE, FETCH, REQUEST, MUTATION)
+IP = (CONNECTION_RATE,)
+_WHOLE = {PRODUCE: "Long", FETCH: "Long", CONNECTION_RATE: "Integer"}
+_HIGHEST = {"Long": 2**63 - 1, "Integer": 2**31 - 1}
+
+Entity = dict[str, str | None]
+"""Part of an entity (`user`, `client-id`, `ip`) → its name, None for the default."""
+
+
+def config_key_of(entity: Entity) -> ConfigKey:
+    """Where the store keeps an entity's quotas."""
+
+    def part(kind: str) -> str:
+        name = entity[kind]
+        return DEFAULT_ENTITY if name is None else sanitize(name)
+
+    if "ip" in entity:
+        return "ip", DEFAULT_ENTITY if entity["ip"] is None else entity["ip"]
+    if "user" not in entity:
+        return "client", part("client-id")
+    if "client-id" not in entity:
+        return "user", part("user")
+    return "user", f"{part('user')}/clients/{part('client-id')}"
+
+
+def entity_of(key: ConfigKey) -> Entity | None:
+    """The other way; None for what has no quotas."""
+    kind, name = key
+
+    def shown(part: str) -> str | None:
+        return None if part == DEFAULT_ENTITY else desanitize(part)
+
+    if kind == "ip":
+        return {"ip": None if name == DEFAULT_ENTITY else name}
+    if kind == "client":
+        return {"client-id": shown(name)}
+    if kind != "user":
+        return None
+    user, separator, client = name.partition("/clients/")
+    return {"user": shown(user), "client-id": shown(client)} if separator else {"user": shown(user)}
+
+
+def quota_problem(entity: Entity, key: str, value: float) -> str | None:
+    """What is wrong with a new value, in Kafka's words."""
+    known = IP if "ip" in entity else USER_CLIENT
+    if key not in known:
+        return f"Invalid configuration key {key}"
+    if not math.isfinite(value) or value <= 0:
+        return f"Quota {key} must be greater than 0"
+    whole = _WHOLE.get(key)
+    if whole is not None and (value != int(value) or value > _HIGHEST[whole]):
+        return f"{key} must be a {whole}"
+    return None
+
+
+def rendered(key: str, value: float) -> str:
+    """As Kafka stores it."""
+    return str(int(value)) if key in _WHOLE else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    bound: float
+    user: str  # "" where the limit is shared by all users
+    client_id: str
+
+
+class QuotaLimits:
+    """All quotas of the cluster."""
+
+    def __init__(self, configs: Mapping[ConfigKey, Mapping[str, str]]) -> None:
+        # (user, client id) → key → bound; None is the default, "" stands for "not part of the entity"
+        self._clients: dict[tuple[str | None, str | None], dict[str, float]] = {}
+        self._ips: dict[str | None, float] = {}
+        for key, overrides in configs.items():
+            entity = entity_of(key) if key[0] in ("user", "client", "ip") else None
+            bounds = _bounds(overrides) if entity is not None else None
+            if entity is None or not bounds:
+                continue
+            if "ip" in entity:
+                if CONNECTION_RATE in bounds:
+                    self._ips[entity["ip"]] = bounds[CONNECTION_RATE]
+            else:
+                self._clients[(entity.get("user", ""), entity.get("client-id", ""))] = bounds
+        self.kinds = frozenset(kind for bounds in self._clients.values() for kind in bounds)
+
+    @property
+    def for_clients(self) -> bool:
+        return bool(self._clients)
+
+    @property
+    def for_addresses(self) -> bool:
+        return bool(self._ips)
+
+    def of_client(self, kind: str, user: str, client_id: str) -> Limit | None:
+        """The first that speaks about this kind, from the most to the least particular."""
+        if kind not in self.kinds:
+            return None
+        for entity_user, entity_client, by_user, by_client in (
+            (user, client_id, user, client_id),
+            (user, None, user, client_id),
+            (user, "", user, ""),
+            (None, client_id, user, client_id),
+            (None, None, user, client_id),
+            (None, "", user, ""),
+            ("", client_id, "", client_id),
+            ("", None, "", client_id),
+        ):
+            bounds = self._clients.get((entity_user, entity_client))
+            if bounds is not None and kind in bounds:
+                return Limit(bounds[kind], by_user, by_client)
+        return None
+
+    def of_address(self, host: str) -> float | None:
+        return self._ips.get(host, self._ips.get(None))
+
+
+def _bounds(overrides: Mapping[str, str]) -> dict[str, float]:
+    found = {}
+    for key in (*USER_CLIENT, *IP):
+        if key in overrides:
+            try:
+                bound = float(overrides[key])
+            except ValueError:
+                continue
+            if bound > 0:
+                found[key] = bound
+    return found
