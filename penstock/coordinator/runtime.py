@@ -299,7 +299,7 @@ class CoordinatorRuntime(Generic[M]):
             appended = self._append_piece(shard, first, piece)
             if appended.error is not ErrorCode.NONE:
                 for write, done in run:
-                    self._fail(write, done, appended.error)
+                    self._refuse(write, done, appended.error)
                 return
             last_offset = shard.last_appended_offset = appended.last_offset
             if first.divisible:
@@ -378,6 +378,12 @@ class CoordinatorRuntime(Generic[M]):
             self._guarded(lambda: done(ErrorCode.NONE, write.response))
         else:
             self._guarded(lambda: done(ErrorCode.UNKNOWN_SERVER_ERROR, None))
+
+    def _refuse(self, write: Write, done: Done, error: ErrorCode) -> None:
+        on_refused = write.on_refused
+        if on_refused is not None:
+            self._guarded(lambda: on_refused(error))
+        self._fail(write, done, error)
 
     def _fail(self, write: Write, done: Done, error: ErrorCode) -> None:
         on_failed = write.on_failed

@@ -41,6 +41,8 @@ class Write:
     """False where the command has already put soft state in place (classic groups), which a failure callback undoes."""
     on_committed: Callable[[], None] | None = None
     on_failed: Callable[[ErrorCode], None] | None = None
+    on_refused: Callable[[ErrorCode], None] | None = None
+    """Before `on_failed`, and only if nothing got into the log: here a command may undo what it had put in place."""
     marker: Marker | None = None
     """End this transaction here, instead of appending records."""
     divisible: bool = False

@@ -209,6 +209,7 @@ def test_a_topics_own_values_win_over_the_brokers() -> None:
         ("compression.gzip.level", "20", "Value must be between 1 and 9 or equal to -1"),
         ("leader.replication.throttled.replicas", "x", "'*' or a list"),
         ("nope", "1", "Unknown topic config name: nope"),
+        ("message.timestamp.difference.max.ms", "1", "Unknown topic config name"),  # of Kafka 3
     ],
 )
 def test_a_topic_setting_that_cannot_be_is_refused_with_kafkas_words(name: str, value: str, message: str) -> None:

@@ -244,3 +244,11 @@ def test_members_that_never_come_back_for_their_id_do_not_block_the_group() -> N
     assert again == [], "the one that has an id is waited for"
     world.pass_time(10_001)
     assert again[0].error is NONE
+
+
+def test_a_member_that_leaves_before_it_joined_may_name_an_instance() -> None:
+    world = World()
+    (first,) = world.join("")
+    assert first.error is ErrorCode.MEMBER_ID_REQUIRED
+    assert world.leave(first.member_id, instance_id="i") == [NONE]
+    assert world.leave(first.member_id) == [ErrorCode.UNKNOWN_MEMBER_ID]

@@ -10,6 +10,7 @@ from penstock.coordinator.group import commands
 from penstock.coordinator.group.assignors import AssignorMember, range_assignor, uniform_assignor
 from penstock.coordinator.group.classic_group import ClassicGroup, ClassicState
 from penstock.coordinator.group.consumer_group import ConsumerGroup
+from penstock.coordinator.group.consumer_heartbeat import HeartbeatRequest
 from penstock.coordinator.group.consumer_protocol import (
     Subscription,
     decode_assignment,
@@ -365,3 +366,95 @@ def test_uniform_with_different_subscriptions_is_even_where_it_can_be() -> None:
     given = uniform_assignor(who, {T: 4, U: 4})
     assert given["a"].get(U) == {0, 1, 2, 3}
     assert given["b"].get(T) == {0, 1, 2, 3}
+
+
+def test_a_group_left_behind_rebalances_although_the_commit_of_its_change_is_slow(world: World) -> None:
+    """Else what the last consumer had stays unread for as long as its followers are slow."""
+    member, generation = classic_member(world, list(range(6)))
+    world.consumer_join("new", "t")
+    generation, share = rejoin(world, member, list(range(6)))
+    generation, share = rejoin(world, member, share)
+    world.log.commits = False
+    world._write("g", lambda shard, now: commands.consumer_heartbeat(shard, HeartbeatRequest("g", "new", -1), now))
+    world.pass_time(6_000)
+    assert world.heartbeat(member, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    world.log.commit_all()
+    (answer,) = world.join(member)
+    assert answer.error is NONE
+    assert answer.generation > generation
+
+
+def test_a_group_left_behind_rebalances_after_a_fail_over_too(world: World) -> None:
+    member, generation = classic_member(world, list(range(6)))
+    world.consumer_join("new", "t")
+    generation, share = rejoin(world, member, list(range(6)))
+    generation, share = rejoin(world, member, share)
+    assert len(share) == 3
+    world.consumer_heartbeat("new", -1)
+    world.fail_over()
+    assert world.heartbeat(member, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    (answer,) = world.join(member)
+    assert answer.generation > generation
+    everything = encode_assignment({"t": list(range(6))})
+    assert world.sync(member, answer.generation, **{member: everything})[0].error is NONE
+    world.fail_over()
+    assert world.heartbeat(member, answer.generation) is NONE, "once is enough"
+
+
+def test_a_change_of_kind_that_the_log_refuses_has_not_happened(world: World) -> None:
+    member, generation = classic_member(world, list(range(6)))
+    world.consumer_join("new", "t")
+    generation, share = rejoin(world, member, list(range(6)))
+    generation, share = rejoin(world, member, share)
+    world.log.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
+    ((error, _),) = world._write(
+        "g", lambda shard, now: commands.consumer_heartbeat(shard, HeartbeatRequest("g", "new", -1), now)
+    )
+    assert error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.refuses = NONE
+    assert isinstance(world.shard.groups["g"], ConsumerGroup)
+    assert world.heartbeat(member, generation) is NONE
+    world.pass_time(60_000)
+    assert "new" not in world.shard.groups["g"].members, "its session is watched again"
+
+
+def test_a_static_classic_member_that_comes_back_as_a_consumer_takes_its_place(world: World) -> None:
+    answers = world.join(instance_id="one")
+    world.pass_time(1)
+    (first,) = answers
+    assert world.sync(first.member_id, first.generation, instance_id="one")[0].error is NONE
+    result = world.consumer_join("new", "t", instance_id="one")
+    assert result.error is NONE
+    assert list(world.consumer_group().members) == ["new"]
+
+
+def test_a_static_consumer_that_has_not_left_may_not_join_again_even_under_its_own_id(world: World) -> None:
+    joined(world, "a", instance_id="one")
+    assert world.consumer_join("a", "t", instance_id="one").error is ErrorCode.UNRELEASED_INSTANCE_ID
+    world.consumer_heartbeat("a", -2, instance_id="one")
+    assert world.consumer_join("a", "t", instance_id="one").error is NONE
+
+
+def test_a_description_shows_what_a_member_still_has_to_give_back(world: World) -> None:
+    joined(world, "a")
+    world.consumer_join("b", "t")
+    world.consumer_heartbeat("a", 1, owned={UUID(int=1): set(range(6))})
+    member = world.consumer_group().members["a"]
+    assert len(member.assigned[UUID(int=1)]) == 3
+    assert member.owned[UUID(int=1)] == set(range(6))
+
+
+def test_uniform_with_different_subscriptions_grows_with_the_number_of_partitions_not_with_its_square() -> None:
+    """Nearly ten thousand partitions change hands; whoever looked at all of them for each move would take minutes."""
+    topics = [UUID(int=number + 1) for number in range(20)]
+    counts = dict.fromkeys(topics, 500)
+    crowded = AssignorMember("crowded", None, frozenset(topics), {topic: set(range(500)) for topic in topics})
+    newcomers = {
+        f"m{number:03}": AssignorMember(f"m{number:03}", None, frozenset(topics[number % 10 :]), {})
+        for number in range(100)
+    }
+    target = uniform_assignor({"crowded": crowded, **newcomers}, counts)
+    shares = sorted(sum(map(len, share.values())) for share in target.values())
+    assert sum(shares) == 10_000
+    assert shares[-1] - shares[0] <= 1
+    assert all(set(share) <= newcomers[who].topics for who, share in target.items() if who in newcomers)

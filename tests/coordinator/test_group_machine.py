@@ -74,7 +74,8 @@ class Groups(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.world = World(initial_rebalance_delay_ms=100)
+        # Nothing expires: a group that was forgotten begins anew, with its first generation.
+        self.world = World(initial_rebalance_delay_ms=100, offsets_retention_check_interval_ms=10**9)
         self.world.topics.create("t", PARTITIONS)
         self.classic = [ClassicClient() for _ in range(CLIENTS)]
         self.consumers = [ConsumerClient(f"m{number}") for number in range(CLIENTS)]

@@ -104,6 +104,8 @@ def test_find_coordinator(broker: Asked, version: int) -> None:
     found = ask(broker, lambda connection: find(connection, "g", version))
     assert found.error_code == 0
     assert f"{found.host}:{found.port}" == broker.bootstrap
+    if version >= 1:
+        assert found.error_message == ("NONE" if version < 4 else "")
 
 
 @pytest.mark.parametrize("version", range(2, 11))

@@ -107,7 +107,7 @@ def _member(broker: Broker, api: Any, member: ConsumerMember, target: Assignment
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topic_names),
         subscribed_topic_regex=member.topic_regex,
-        assignment=_assignment(broker, api, member.assigned),
+        assignment=_assignment(broker, api, member.owned),
         target_assignment=_assignment(broker, api, target),
         member_type=0 if member.classic is not None else 1,
     )

@@ -34,7 +34,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     if ctx.api_version < SEVERAL_KEYS:
         error, message, node_id, host, port = await _find(broker, ctx, kind, request.key)
         response = api.Response(error_code=error, node_id=node_id, host=host, port=port)
-        response.error_message = message
+        response.error_message = message or "NONE"  # what Kafka says where nothing is wrong, in these versions only
         return response
     coordinators = []
     for key in request.coordinator_keys:

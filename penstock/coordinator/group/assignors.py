@@ -6,9 +6,10 @@ member. Everything is sorted before it is decided, so that the same input always
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from bisect import insort
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from uuid import UUID
 
 from penstock.coordinator.group.records import Assignment
@@ -120,7 +121,7 @@ def _uniform_mixed_topics(members: Members, partition_counts: PartitionCounts) -
         free = [partition for partition in range(partition_counts.get(topic, 0)) if (topic, partition) not in taken]
         if free:
             _give_to_least_loaded(owned, subscribers[topic], topic, free)
-    _balance(members, owned)
+    _balance(subscribers, owned)
     return {member_id: _by_topic(partitions) for member_id, partitions in owned.items()}
 
 
@@ -135,34 +136,52 @@ def _give_to_least_loaded(
         heappush(loads, (load + 1, member_id))
 
 
-def _balance(members: Members, owned: dict[str, set[_Partition]]) -> None:
-    """Move one partition at a time from a fuller to an emptier subscriber until no move helps.
+def _balance(subscribers: dict[UUID, list[str]], owned: dict[str, set[_Partition]]) -> None:
+    """Move partitions, topic by topic, from a fuller to an emptier subscriber until no move helps.
 
-    Every move lowers the sum of squared loads, so that it ends; the bound is there for the reader.
+    Every move lowers the sum of squared loads, so that it ends; a round without a move is the last one.
     """
-    total = sum(len(partitions) for partitions in owned.values())
-    for _ in range(total * max(1, len(members))):
-        by_load = sorted(owned, key=lambda member_id: (len(owned[member_id]), member_id))
-        move = _find_move(members, owned, by_load)
-        if move is None:
+    loads = {member_id: len(partitions) for member_id, partitions in owned.items()}
+    held: dict[UUID, dict[str, list[int]]] = {topic: {} for topic in subscribers}
+    for member_id, partitions in owned.items():
+        for topic, partition in sorted(partitions):
+            held[topic].setdefault(member_id, []).append(partition)
+    moved = True
+    while moved:
+        moved = False
+        for topic in sorted(subscribers):
+            for giver, taker, partition in _even_out(subscribers[topic], held[topic], loads):
+                owned[giver].discard((topic, partition))
+                owned[taker].add((topic, partition))
+                moved = True
+
+
+def _even_out(
+    subscribers: list[str], held: dict[str, list[int]], loads: dict[str, int]
+) -> Iterator[tuple[str, str, int]]:
+    """Moves (giver, taker, partition) of one topic, until its fullest holder and its emptiest subscriber are even."""
+    givers = [(-loads[member_id], member_id) for member_id, partitions in held.items() if partitions]
+    takers = [(loads[member_id], member_id) for member_id in subscribers]
+    heapify(givers)
+    heapify(takers)
+    while givers and takers:
+        (fullest, giver), (emptiest, taker) = givers[0], takers[0]
+        if not held[giver]:
+            heappop(givers)
+        elif -fullest != loads[giver]:
+            heapreplace(givers, (-loads[giver], giver))
+        elif emptiest != loads[taker]:
+            heapreplace(takers, (loads[taker], taker))
+        elif loads[giver] - loads[taker] < 2:
             return
-        giver, taker, partition = move
-        owned[giver].discard(partition)
-        owned[taker].add(partition)
-
-
-def _find_move(
-    members: Members, owned: dict[str, set[_Partition]], by_load: list[str]
-) -> tuple[str, str, _Partition] | None:
-    for taker in by_load:
-        topics = members[taker].topics
-        for giver in reversed(by_load):
-            if len(owned[giver]) - len(owned[taker]) < 2:
-                break
-            movable = [partition for partition in owned[giver] if partition[0] in topics]
-            if movable:
-                return giver, taker, max(movable)
-    return None
+        else:
+            partition = held[giver].pop()
+            if not held.setdefault(taker, []):
+                heappush(givers, (-loads[taker] - 1, taker))
+            insort(held[taker], partition)
+            loads[giver] -= 1
+            loads[taker] += 1
+            yield giver, taker, partition
 
 
 def _by_topic(partitions: list[_Partition] | set[_Partition]) -> Assignment:

@@ -115,6 +115,8 @@ class ClassicGroup:
         self.new_member_added = False
         self.supported: Counter[str] = Counter()
         self.subscribed_topics: set[str] | None = None
+        self.awaits_rebalance = False
+        """Loaded without a leader: it came out of a consumer group whose last member had just left."""
 
     def transition(self, to: ClassicState, now_ms: int) -> None:
         if self.state not in MAY_COME_FROM[to]:
@@ -286,6 +288,7 @@ class ClassicGroup:
         group.protocol_type = value.protocol_type or None
         group.protocol = value.protocol
         group.leader_id = value.leader
+        group.awaits_rebalance = value.leader is None and bool(value.members)
         group.state = ClassicState.STABLE if value.members else ClassicState.EMPTY
         group.state_timestamp_ms = None if value.current_state_timestamp_ms < 0 else value.current_state_timestamp_ms
         for stored in value.members:

@@ -141,8 +141,6 @@ class ClassicMembers:
             if member_id == "":
                 return ErrorCode.UNKNOWN_MEMBER_ID, None
         if member_id in group.pending_joins:
-            if who.instance_id is not None:
-                return ErrorCode.UNKNOWN_MEMBER_ID, None
             group.pending_joins.discard(member_id)
             self.context.timers.cancel(("session", group.group_id, member_id))
             return ErrorCode.NONE, Cause("left", member_id, "before it had joined")

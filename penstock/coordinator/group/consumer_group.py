@@ -57,6 +57,14 @@ class ConsumerMember:
     server_assignor: str | None = None
     classic: ClassicProtocols | None = None
 
+    @property
+    def owned(self) -> Assignment:
+        """What it may still read: its share, and what it has been asked to give back."""
+        if not self.pending_revocation:
+            return self.assigned
+        topics = {*self.assigned, *self.pending_revocation}
+        return {t: self.assigned.get(t, set()) | self.pending_revocation.get(t, set()) for t in topics}
+
     def metadata_value(self) -> MemberMetadataValue:
         return MemberMetadataValue(
             self.instance_id,

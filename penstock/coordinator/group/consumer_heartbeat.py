@@ -150,11 +150,11 @@ class ConsumerHeartbeat:
                 if not joining:
                     return _refused(ErrorCode.UNKNOWN_MEMBER_ID, f"instance {request.instance_id} is not a member")
                 return ConsumerMember(request.member_id, instance_id=request.instance_id), None
+            if joining and known.classic is None and known.member_epoch != STATIC_LEAVE_EPOCH:
+                return _refused(ErrorCode.UNRELEASED_INSTANCE_ID, "the instance id is still in use")
             if known.member_id != request.member_id:
                 if not joining:
                     return _refused(ErrorCode.FENCED_INSTANCE_ID, "another member holds the instance id")
-                if known.member_epoch != STATIC_LEAVE_EPOCH:
-                    return _refused(ErrorCode.UNRELEASED_INSTANCE_ID, "the instance id is still in use")
                 return self.replace_static(group, known, request.member_id, written), known
         member = group.members.get(request.member_id)
         if member is None:

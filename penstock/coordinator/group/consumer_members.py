@@ -44,7 +44,7 @@ class ConsumerMembers:
         context: GroupContext,
         target: ConsumerTarget,
         forget_timers: Callable[[str, str], None],
-        became_classic: Callable[[str, Cause], None],
+        became_classic: Callable[[ConsumerGroup, GroupMetadataValue, Cause], Callable[[ErrorCode], None]],
     ) -> None:
         self.context = context
         self.target = target
@@ -109,16 +109,13 @@ class ConsumerMembers:
             )
             for member in remaining
         ]
-        value = GroupMetadataValue(PROTOCOL_TYPE, group.epoch, protocol, remaining[0].member_id, -1, stored)
+        # No leader: whoever loads this knows that the shares of those who left wait for a rebalance.
+        value = GroupMetadataValue(PROTOCOL_TYPE, group.epoch, protocol, None, -1, stored)
         written.append(records.encode_group_metadata(group.group_id, value))
-
-        def committed() -> None:
-            for member_id in group.members:
-                self._forget_timers(group.group_id, member_id)
-            self.target.forget(group.group_id)
-            self._became_classic(group.group_id, cause)
-
-        return Write(written, on_committed=committed)
+        for member_id in group.members:
+            self._forget_timers(group.group_id, member_id)
+        self.target.forget(group.group_id)
+        return Write(written, replay=False, on_refused=self._became_classic(group, value, cause))
 
 
 def _protocols(member: ConsumerMember) -> list[tuple[str, bytes]]:

@@ -7,7 +7,7 @@ offsets change by replay alone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock.base.clock import Clock
@@ -139,6 +139,8 @@ class GroupShard:
                     self.heartbeats.watch(group, member)
             else:
                 self._start_sessions(group)
+                if group.awaits_rebalance:
+                    self.rebalance.maybe_prepare(group, Cause("other", detail="members left before a fail-over"))
                 if len(group.members) > self.context.config.max_size:
                     self.rebalance.maybe_prepare(group, Cause("other", detail="more members than group.max.size"))
         self._schedule_expiry(self.context.config.offsets_retention_check_interval_ms)
@@ -180,11 +182,25 @@ class GroupShard:
     def _remove_members(self, group: ConsumerGroup, member_ids: list[str], cause: Cause, now_ms: int) -> Write:
         return self.consumers.remove(group, member_ids, cause, now_ms)
 
-    def _became_classic(self, group_id: str, cause: Cause) -> None:
-        group = self.groups.get(group_id)
-        if isinstance(group, ClassicGroup) and group.state is ClassicState.STABLE:
-            self._start_sessions(group)
-            self.rebalance.maybe_prepare(group, cause)
+    def _became_classic(
+        self, before: ConsumerGroup, value: records.GroupMetadataValue, cause: Cause
+    ) -> Callable[[ErrorCode], None]:
+        """Go on as a classic group at once, before its record is committed: the members left behind must rebalance,
+        however long that takes. What comes back undoes it, should the log refuse."""
+        classic = ClassicGroup.from_record_value(before.group_id, value)
+        self.groups[before.group_id] = classic
+        self._start_sessions(classic)
+        self.rebalance.maybe_prepare(classic, cause)
+
+        def refused(error: ErrorCode) -> None:
+            if self.groups.get(before.group_id) is not classic:
+                return
+            self._retire(classic, error)
+            self.groups[before.group_id] = before
+            for member in before.members.values():
+                self.heartbeats.watch(before, member)
+
+        return refused
 
     # Deleted topics ------------------------------------------------------------------------------------------
 
