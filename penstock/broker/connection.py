@@ -338,7 +338,12 @@ class Connection:
         by_file_before = outbox.sendfile_bytes
         try:
             status = outbox.flush()
-        except (OSError, FileGone) as error:
+        except FileGone as error:
+            # The head of the answer has promised them; the next answer will be told before it promises anything.
+            logger.error("closing client=%s: %s", self.client_host, error)
+            self.close()
+            return
+        except OSError as error:
             logger.debug("closing client=%s: %s", self.client_host, error)
             self.close()
             return

@@ -42,6 +42,12 @@ class FileRegion:
     def __len__(self) -> int:
         return self.length
 
+    def gone(self) -> FileGone:
+        """The file is shorter than it was said to be; whoever reads it next looks first."""
+        if self.owner is not None:
+            self.owner.suspect = True
+        return FileGone(f"{self.length} bytes missing at {self.position} of {getattr(self.owner, 'path', 'a file')}")
+
     def probe(self) -> bool:
         """Whether the next window is in memory. Filesystems that cannot tell count as warm."""
         window_end = min(self.position + self.length, self.position + PROBE_WINDOW_BYTES)
@@ -167,7 +173,7 @@ class Outbox:
             if flags:
                 self.cold_region = region  # the rest may be cold, or gone: the blocking read will tell
                 return None
-            raise FileGone(f"{count} of {region.length} bytes at {region.position}")
+            raise region.gone()
         return data
 
     def _send_file(self, region: FileRegion, budget: int) -> tuple[int, int]:
@@ -180,7 +186,7 @@ class Outbox:
         except BlockingIOError:
             return BLOCKED, 0
         if sent == 0:
-            raise FileGone(f"{region.length} bytes missing at {region.position}")
+            raise region.gone()
         self.sent_bytes += sent
         self.sendfile_bytes += sent
         self.sendfile_calls += 1

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.connection import Connection
-from penstock.broker.outbox import BLOCKED, COLD, DRAINED, FileGone, FileRegion, Outbox
+from penstock.broker.outbox import BLOCKED, COLD, DRAINED, FileRegion, Outbox
 from penstock.security.principal import USER, Principal
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class TlsOutbox(Outbox):
             return False
         data = os.pread(part.fd, min(ENCRYPT_AT_ONCE_BYTES, part.length), part.position)
         if not data:
-            raise FileGone(f"{part.length} bytes missing at {part.position}")
+            raise part.gone()
         self.tls.write(data)
         part.position += len(data)
         part.length -= len(data)

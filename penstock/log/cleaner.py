@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from penstock.log import checkpoints, swap
 from penstock.log.compaction import CompactionSpec, CorruptSource, Output, read_batches
+from penstock.log.damage import UNREADABLE
 from penstock.log.files import CLEANED_SUFFIX, LOG_SUFFIX, file_name, unlink_all
 from penstock.log.txn_index import InvalidTxnIndex
 
@@ -180,7 +181,11 @@ class Cleaner:
             if directory is None:
                 continue
             cleaned_to = directory.checkpoints.read(checkpoints.CLEANER_OFFSETS).get((log.topic, log.partition))
-            candidate = assess(log, cleaned_to, now_ms)
+            try:
+                candidate = assess(log, cleaned_to, now_ms)
+            except UNREADABLE as error:
+                self._give_up(log, str(error))
+                continue
             if candidate and (candidate.overdue or candidate.ratio > log.config.min_cleanable_dirty_ratio):
                 found.append(candidate)
         return sorted(found, key=lambda candidate: (-candidate.ratio, candidate.log.name))

@@ -34,10 +34,11 @@ _SMALL_FILE_BYTES: Final = 64 * 1024
 class LogFile:
     """An open file. It closes when the last segment or region that holds it is gone: no reader loses its bytes."""
 
-    __slots__ = ("__weakref__", "fd", "path")
+    __slots__ = ("__weakref__", "fd", "path", "suspect")
 
     def __init__(self, path: Path | str, flags: int = os.O_RDONLY) -> None:
         self.fd = -1
+        self.suspect = False  # it had less than its segment said: to be looked at before the next region is promised
         self.path = path
         self.fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
 

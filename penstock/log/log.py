@@ -16,6 +16,7 @@ from typing import Final
 
 from penstock.base.settings import LogConfig
 from penstock.log import append_follower, append_leader, lookup, maintenance, staging
+from penstock.log.damage import Damage
 from penstock.log.events import LogEvents
 from penstock.log.leader_epochs import LeaderEpochs
 from penstock.log.producer_state import ProducerEntry, ProducerState, Undo, VerificationGuard
@@ -46,6 +47,7 @@ class Log:
         self.partition = partition
         self.topic_id = topic_id
         self.name = f"{topic}-{partition}"
+        self.damage = Damage(self.name)
         self.events = events
         self.verify_transactions = verify_transactions
         self.log_start_offset = 0
@@ -146,7 +148,10 @@ class Log:
                 length = max_bytes
         if length <= 0:
             return Region(None, 0, 0, offset, offset)
-        return Region(segment.file(), position, length, offset, next_offset)
+        file = segment.file()
+        if file.suspect or segment is not self.active:
+            length = segment.there(file, position, length, first_size)
+        return Region(file, position, length, offset, next_offset)
 
     def read_bytes(self, offset: int, max_bytes: int, upper_bound_offset: int | None = None) -> bytes:
         """The same as bytes, for loaders and tools; empty when out of range or nothing is there."""
@@ -230,13 +235,12 @@ class Log:
     # -- lookups
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """First record at or after `timestamp`. Reads from the disk and opens one batch."""
-        self.write_staged()
+        """First record at or after `timestamp`. Reads from the disk and opens one batch; of what is written only, so
+        that a thread may ask."""
         return lookup.offset_for_timestamp(self, timestamp)
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
-        """First record that carries the highest timestamp."""
-        self.write_staged()
+        """First record that carries the highest timestamp; of what is written only, so that a thread may ask."""
         return lookup.max_timestamp_offset(self)
 
     def aborted_transactions(self, start_offset: int, upper_bound_offset: int) -> list[AbortedTransaction]:

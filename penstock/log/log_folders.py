@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.settings import LogConfig
 from penstock.log import checkpoints, maintenance, recovery
-from penstock.log.checkpoints import write_topic_id
+from penstock.log.checkpoints import read_topic_id, write_topic_id
+from penstock.log.damage import BAD_BYTES
 
 if TYPE_CHECKING:
     from penstock.log.log import Log
@@ -28,6 +29,15 @@ class WantedLog(NamedTuple):
     config: LogConfig
 
 
+class BadLog(NamedTuple):
+    """A replica whose files cannot be understood: it is off line, and left as it is for whoever can."""
+
+    topic: str
+    partition: int
+    folder: Path
+    error: Exception
+
+
 Placed = tuple["LogDirectory", WantedLog]
 """A replica and the directory that it shall lie in."""
 
@@ -43,13 +53,24 @@ def begin(directory: LogDirectory, wanted: WantedLog, new_log: NewLog) -> Log:
     log = new_log(folder, wanted.topic, wanted.partition, wanted.config, wanted.topic_id)
     try:
         folder.mkdir()
-    except FileExistsError:  # whatever a hand or a crash left there is kept, never overwritten
-        recovery.load(log, clean=False, recovery_point=0, log_start_offset=0, high_watermark=0)
+    except FileExistsError:
+        if belongs_to_another(folder, wanted.topic_id):
+            directory.rename_for_deletion(folder)  # a deletion that the disk refused; the next start unlinks it
+            folder.mkdir()
+            maintenance.begin(log, 0)
+        else:  # whatever a hand or a crash left there is kept, never overwritten
+            recovery.load(log, clean=False, recovery_point=0, log_start_offset=0, high_watermark=0)
     else:
         maintenance.begin(log, 0)
     if wanted.topic_id is not None:
         write_topic_id(folder, wanted.topic_id)
     return log
+
+
+def belongs_to_another(folder: Path, topic_id: uuid.UUID | None) -> bool:
+    """Whether the folder is the log of an older topic of the same name."""
+    stored = read_topic_id(folder)
+    return topic_id is not None and stored is not None and stored != topic_id
 
 
 def begin_each(placed: Sequence[Placed], new_log: NewLog) -> list[tuple[Placed, Log | Exception]]:
@@ -65,23 +86,26 @@ def begin_each(placed: Sequence[Placed], new_log: NewLog) -> list[tuple[Placed, 
 
 def load_all(
     directory: LogDirectory, new_log: NewLog, config_for: Callable[[str], LogConfig], threads: int
-) -> Iterator[Log]:
+) -> Iterator[Log | BadLog]:
     """Every log of a directory, recovered if its last stop was not clean."""
     recovery_points = directory.checkpoints.read(checkpoints.RECOVERY_POINTS)
     log_starts = directory.checkpoints.read(checkpoints.LOG_STARTS)
     high_watermarks = directory.checkpoints.read(checkpoints.HIGH_WATERMARKS)
 
-    def load(replica: tuple[str, int, Path]) -> Log:
+    def load(replica: tuple[str, int, Path]) -> Log | BadLog:
         topic, partition, folder = replica
         key = (topic, partition)
         log = new_log(folder, topic, partition, config_for(topic), None)
-        recovery.load(
-            log,
-            clean=directory.was_clean,
-            recovery_point=recovery_points.get(key, 0),
-            log_start_offset=log_starts.get(key, 0),
-            high_watermark=high_watermarks.get(key, 0),
-        )
+        try:
+            recovery.load(
+                log,
+                clean=directory.was_clean,
+                recovery_point=recovery_points.get(key, 0),
+                log_start_offset=log_starts.get(key, 0),
+                high_watermark=high_watermarks.get(key, 0),
+            )
+        except BAD_BYTES as error:
+            return BadLog(topic, partition, folder, error)
         return log
 
     if directory.was_clean:

@@ -25,7 +25,7 @@ from penstock.log.events import LogEvents
 from penstock.log.files import NO_SPACE_ERRNOS
 from penstock.log.log import Log
 from penstock.log.log_directory import LogDirectory
-from penstock.log.log_folders import WantedLog
+from penstock.log.log_folders import BadLog, WantedLog
 from penstock.log.log_timers import BackgroundTask
 from penstock.log.manager_settings import ManagerSettings
 from penstock.log.results import LogDirectoryFailed, LogWriteError
@@ -95,6 +95,7 @@ class LogManager:
         self._online: dict[Path, LogDirectory] = {}
         self._logs: dict[tuple[str, int], Log] = {}
         self._offline_replicas: dict[tuple[str, int], Path] = {}
+        self._bad_logs: dict[tuple[str, int], Path] = {}
         self.disk_work = DiskWork(clock, self.fail_directory)
         self.cleaner = Cleaner(self)
         self._loaded = False
@@ -133,6 +134,10 @@ class LogManager:
     def _load(self, directory: LogDirectory) -> None:
         for log in log_folders.load_all(directory, self.new_log, self._config_for, self.settings.recovery_threads):
             key = (log.topic, log.partition)
+            if isinstance(log, BadLog):
+                logger.error("log=%s-%d is off line, its files cannot be understood: %s", *key, log.error)
+                self._offline_replicas[key] = self._bad_logs[key] = log.folder
+                continue
             twin = self._logs.get(key)
             self._logs[key] = log if twin is None else self._better_of(twin, log)
         directory.checkpoints.retire_all_but(
@@ -211,6 +216,9 @@ class LogManager:
                 self._name_topic(log, topic_id)
             log.update_config(config)
             return log
+        bad = self._bad_logs.get(key)
+        if bad is not None and log_folders.belongs_to_another(bad, topic_id):
+            del self._bad_logs[key], self._offline_replicas[key]
         if key in self._offline_replicas:
             raise LogDirectoryFailed(f"{topic}-{partition} lies in {self._offline_replicas[key]}, which is off line")
         wanted = WantedLog(topic, partition, topic_id, config)

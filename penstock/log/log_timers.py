@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.log import retention
+from penstock.log.damage import BAD_BYTES
 from penstock.log.results import LogWriteError
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ def enforce_retention(manager: LogManager) -> None:
             retention.enforce(log, now_ms)
         except LogWriteError as error:
             logger.warning("log=%s retention postponed: %s", log.name, error)
+        except (*BAD_BYTES, FileNotFoundError) as error:
+            log.damage.tell(log.log_start_offset, error)
         except OSError as error:
             manager.fail_directory(log.directory.parent, error)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.log import producer_replay, producer_snapshot
+from penstock.log.damage import BAD_BYTES, UNREADABLE
 from penstock.log.files import (
     NO_SPACE_ERRNOS,
     fsync_directory,
@@ -72,7 +73,11 @@ def should_roll(log: Log, size: int, max_timestamp: int, last_offset: int) -> bo
     if segment.size == 0:  # the first batch is still staged and carries no time
         first = -1
     else:
-        first = segment.first_timestamp()
+        try:
+            first = segment.first_timestamp()
+        except UNREADABLE as error:
+            log.damage.tell(segment.base_offset, error)
+            first = -1
     if first < 0:
         return log.events.clock.now_ms() - segment.created_ms > limit_ms
     segment.roll_after_timestamp = first + limit_ms
@@ -146,6 +151,9 @@ def truncate_to(log: Log, offset: int) -> bool:
         log.events.truncating(log, offset)
     except OSError as error:
         raise write_error(log, error, "not truncated: ") from error
+    except BAD_BYTES as error:
+        log.damage.tell(offset, error)
+        raise LogWriteError(f"{log.name}: not truncated: {error}", directory_failed=False) from error
     log.truncations += 1
     try:
         # The newest first: a crash in between leaves a shorter log, never one with a hole.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock.log import producer_snapshot
+from penstock.log.damage import UNREADABLE
 from penstock.log.producer_state import KEPT_BATCHES, MAX_SEQUENCE, ProducerState
 
 if TYPE_CHECKING:
@@ -54,10 +55,17 @@ def recall_batches(log: Log, entry: ProducerEntry) -> None:
     log.producers_state.recalled.add(entry.producer_id)
     oldest = entry.batches[0]
     first_offset = oldest[2] - oldest[3]
+    try:
+        entry.batches = (*_batches_before(log, entry, first_offset), *entry.batches)[-KEPT_BATCHES:]
+    except UNREADABLE as error:
+        log.damage.tell(first_offset, error)  # then it is told that it is out of order
+
+
+def _batches_before(log: Log, entry: ProducerEntry, first_offset: int) -> list[KeptBatch]:
     segment = log.segments[max(bisect_right(log.segment_bases, max(first_offset - 1, 0)) - 1, 0)]
     place = segment.place(max(first_offset - RECALLED_OFFSETS, segment.base_offset, log.log_start_offset))
     if place is None:
-        return
+        return []
     found: list[KeptBatch] = []
     for header in segment.headers(place[0]):
         if header.base_offset >= first_offset:
@@ -68,7 +76,7 @@ def recall_batches(log: Log, entry: ProducerEntry) -> None:
             last_sequence = (header.base_sequence + header.last_offset_delta) & MAX_SEQUENCE
             delta = header.last_offset_delta
             found.append((header.base_sequence, last_sequence, header.last_offset, delta, header.max_timestamp))
-    entry.batches = (*found, *entry.batches)[-KEPT_BATCHES:]
+    return found
 
 
 def replay_range(log: Log, start: int, upper_offset: int) -> None:

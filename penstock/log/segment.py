@@ -288,6 +288,16 @@ class Segment:
             yield header
             position += header.size
 
+    def there(self, file: LogFile, position: int, length: int, first_size: int) -> int:
+        """How much of a region the file really has. InvalidBatch if not even its first batch: who has been promised
+        bytes that do not come can only be cut off."""
+        end = os.fstat(file.fd).st_size
+        if position + length <= end:
+            return length
+        if position + min(first_size, length) > end:
+            raise InvalidBatch(f"{self.path} has {end} bytes instead of {self.size}: no batch at {position}")
+        return end - position
+
     def read_at(self, position: int, size: int) -> bytes:
         """Exactly these bytes; InvalidBatch if the file is shorter."""
         data = os.pread(self.file().fd, size, position)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 
+from penstock.log.damage import UNREADABLE
 from penstock.log.results import Region
 from penstock.protocol.errors import ErrorCode
 from penstock.replication.replica_log import ReplicaLog
@@ -71,7 +72,11 @@ class PartitionWaits(ABC):
         upper = self.read_bound(bound)
         if fetch_offset >= upper:
             return 0
-        region = self.log.read(fetch_offset, max(limit, 1), upper)
+        try:
+            region = self.log.read(fetch_offset, max(limit, 1), upper)
+        except UNREADABLE as error:
+            self.log.damage.tell(fetch_offset, error)
+            return limit  # it need not wait for what its read will say
         if not isinstance(region, Region):
             return 0
         # A region ends with its segment: what lies behind it is more than the asker waits for.

@@ -5,6 +5,7 @@ Everything that reads writes staged appends first, so that no reader sees an off
 
 from __future__ import annotations
 
+from penstock.log.damage import UNREADABLE
 from penstock.log.results import AbortedTransaction, OffsetOutOfRange, Region
 from penstock.protocol.errors import ErrorCode
 from penstock.replication.partition import NO_EPOCH, Bound, Partition
@@ -167,11 +168,14 @@ def _read(
     aborted: list[AbortedTransaction] | None = [] if bound == Bound.LAST_STABLE else None
     if fetch_offset >= upper:
         return Fetched(_NONE, high_watermark, last_stable, log.log_start_offset, None, aborted)
-    region = log.read(fetch_offset, max_bytes, upper, at_least_one)
-    if isinstance(region, OffsetOutOfRange):
-        return Fetched(_OUT_OF_RANGE)
-    if aborted is not None and region.length:
-        aborted = log.aborted_transactions(fetch_offset, region.next_offset)
+    try:
+        region = log.read(fetch_offset, max_bytes, upper, at_least_one)
+        if isinstance(region, OffsetOutOfRange):
+            return Fetched(_OUT_OF_RANGE)
+        if aborted is not None and region.length:
+            aborted = log.aborted_transactions(fetch_offset, region.next_offset)
+    except UNREADABLE as error:
+        return Fetched(int(log.damage.tell(fetch_offset, error)))
     return Fetched(_NONE, high_watermark, last_stable, log.log_start_offset, region, aborted)
 
 

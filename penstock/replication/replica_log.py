@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from penstock.log.damage import Damage
     from penstock.log.results import (
         AbortedTransaction,
         AppendResult,
@@ -47,6 +48,9 @@ class ReplicaLog(Protocol):
     def last_stable_offset(self) -> int: ...
 
     voided: LogWriteError | None
+
+    @property
+    def damage(self) -> Damage: ...
 
     def append_as_leader(
         self, batch: Buffer, leader_epoch: int, now_ms: int, *args: Any, **kw: Any

@@ -204,3 +204,29 @@ def test_two_flushes_at_once_leave_the_newer_epochs(make_log: MakeLog) -> None:
     assert slow is not None
     slow.run()
     assert checkpoints.read_epochs(log.directory / "leader-epoch-checkpoint") == [(1, 0), (2, 1)]
+
+
+def test_a_topic_made_anew_does_not_take_over_a_folder_that_could_not_be_renamed(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = start()
+    short_lived(manager)
+    with monkeypatch.context() as patch:
+
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        patch.setattr(Path, "replace", full)
+        manager.delete("t", 0)
+    log = manager.get_or_create("t", 0, uuid.UUID(int=2), LogConfig())
+    assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+    assert put(log, (b"k", b"new")) == 0
+
+
+def test_a_lookup_by_time_never_writes_because_threads_ask_it(make_log: MakeLog) -> None:
+    log = make_log()
+    put(log, (b"k", b"v"))
+    append(log, (b"k", b"staged"))
+    assert log.offset_for_timestamp(0) is not None
+    assert log.max_timestamp_offset() is not None
+    assert len(log.staged) == 1

@@ -7,10 +7,12 @@ Without tiering -4 equals -2; -5 and -6 find nothing.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.access import allowed_topics
 from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.log.damage import UNREADABLE
 from penstock.protocol.errors import ErrorCode
 from penstock.replication import reads
 from penstock.replication.partition import Bound
@@ -98,11 +100,11 @@ async def _at(broker: Broker, ctx: RequestContext, partition: Any, timestamp: in
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return 0, -1, -1, -1
     # Both may scan files that nobody has read for long.
-    look_up = log.max_timestamp_offset if timestamp == MAX_TIMESTAMP else None
-    if look_up is not None:
+    look_up = log.max_timestamp_offset if timestamp == MAX_TIMESTAMP else partial(log.offset_for_timestamp, timestamp)
+    try:
         found = await broker.loop.run_in_executor(None, look_up)
-    else:
-        found = await broker.loop.run_in_executor(None, log.offset_for_timestamp, timestamp)
+    except UNREADABLE as unreadable:
+        return int(log.damage.tell(log.log_start_offset, unreadable)), -1, -1, -1
     if found is None:
         return (unsettled, -1, -1, -1) if unsettled else (0, -1, -1, -1)
     if found.offset >= upper and timestamp != MAX_TIMESTAMP:

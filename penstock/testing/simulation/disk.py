@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.log.damage import Damage
 from penstock.log.results import (
     AbortedTransaction,
     AppendResult,
@@ -109,6 +110,7 @@ class SimLog:
         self._checker = checker
         self._staged: list[Entry] = []
         self.voided: LogWriteError | None = None
+        self.damage = Damage(f"{where[0]}-{where[1]}")
         stored = self.stored
         stored.epochs = [(epoch, start) for epoch, start in stored.epochs if start < stored.end_offset]
         self.log_start_offset = min(stored.log_start_offset, stored.end_offset)
