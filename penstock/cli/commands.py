@@ -10,6 +10,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("up", "Start a broker on this machine, with everything that belongs to it."),
     "broker": ("broker", "Run one broker in the foreground; list and describe brokers."),
     "zookeeper": ("zookeeper", "Run a real ZooKeeper for clusters on this machine."),
+    "console": ("console", "The web console: see and steer a cluster in the browser."),
     "cluster": ("cluster", "Start, show and stop a cluster of several brokers on this machine."),
     "topic": ("topic", "List, describe, create, change, import, export and delete topics."),
     "produce": ("produce", "Write records from standard input or files."),

@@ -47,11 +47,13 @@ EXAMPLES: dict[str, str] = {
     "profile list": "penstock profile list",
     "profile show": "penstock profile show staging",
     "profile delete": "penstock profile delete staging",
+    "console add-user": "echo 'a long password' | penstock console add-user users anna --role editor",
     "completion": "penstock completion bash | head -n 1",
 }
 
 SERVERS: dict[str, str] = {
-    "up": "penstock up --port $PORT --metrics-port $OTHER_PORT --data-dir data --no-pipelines",
+    "up": "penstock up --port $PORT --metrics-port $OTHER_PORT --data-dir data --no-pipelines --no-console",
+    "console": "penstock console --port $PORT --state-dir console",
     "broker": "penstock broker --set listeners=PLAINTEXT://127.0.0.1:$PORT --set log.dirs=data",
     "zookeeper": "penstock zookeeper --port $PORT --data-dir zookeeper",
 }

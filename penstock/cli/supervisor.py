@@ -26,6 +26,7 @@ class Part:
     required: bool = True  # without it the rest makes no sense: its failure to start ends all
     environment: dict[str, str] | None = None
     process: asyncio.subprocess.Process | None = field(default=None, init=False)
+    ready_line: str = field(default="", init=False)
     ready: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
 
@@ -93,6 +94,7 @@ class Supervisor:
                 self._failed = f"the {part.name} did not start (exit code {code}); its message stands above"
                 self._stopping.set()
                 return
+            part.ready.set()  # the others do not wait for one that they can do without
             if time.monotonic() - began > HEALTHY_SECONDS:
                 backoff = FIRST_BACKOFF_SECONDS
             self._say(f"{part.name} ended with code {code}; starting it again in {backoff:.1f} s")
@@ -112,6 +114,7 @@ class Supervisor:
                 return
             text = line.decode("utf-8", "replace").rstrip()
             if part.ready_prefix is not None and text.startswith(part.ready_prefix):
+                part.ready_line = text
                 part.ready.set()
             else:
                 self._say(f"{part.name}: {text}")

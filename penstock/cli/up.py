@@ -1,4 +1,4 @@
-"""`penstock up`: a broker with its data under ./penstock-data, metrics, and the pipeline runner, in one terminal."""
+"""`penstock up`: a broker with its data under ./penstock-data, metrics, console and pipelines, in one terminal."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ Port = Annotated[int, typer.Option(help="Port for Kafka clients, on 127.0.0.1.")
 MetricsPort = Annotated[int, typer.Option(help="Port for /metrics, /health and /ready.")]
 DataDir = Annotated[Path, typer.Option(help="Where all data lives.")]
 Demo = Annotated[bool, typer.Option("--demo", help="Also run the demo: orders, payments and a pipeline over them.")]
+ConsolePort = Annotated[int, typer.Option(help="Port for the web console.")]
+Console = Annotated[bool, typer.Option("--console/--no-console", help="Serve the web console.")]
 Pipelines = Annotated[bool, typer.Option("--pipelines/--no-pipelines", help="Run applied pipelines (needs Spark).")]
 
 
@@ -29,9 +31,11 @@ Pipelines = Annotated[bool, typer.Option("--pipelines/--no-pipelines", help="Run
 def up(
     port: Port = 9092,
     metrics_port: MetricsPort = 9644,
+    console_port: ConsolePort = 8080,
     data_dir: DataDir = Path("penstock-data"),
     demo: Demo = False,
     pipelines: Pipelines = True,
+    console: Console = True,
     set_: Set = None,
 ) -> None:
     """Start a broker on 127.0.0.1:9092 with its data under ./penstock-data. Ctrl-C stops everything in order."""
@@ -48,6 +52,9 @@ def up(
         raise UserError("the demo needs Spark", "install it with: pip install 'penstock[spark]'")
     parts = [Part("broker", _penstock("broker", *_sets(settings)), ready_prefix="ready:")]
     bootstrap = f"127.0.0.1:{port}"
+    console_part = _console(bootstrap, console_port, data_dir / "console") if console else None
+    if console_part is not None:
+        parts.append(console_part)
     if pipelines and has_spark:
         runner = _penstock("pipeline", "runner", "-b", bootstrap, "--state-dir", str(data_dir / "pipelines"))
         parts.append(Part("pipelines", runner, ready_prefix="ready:", required=False))
@@ -55,7 +62,23 @@ def up(
         folder = str(data_dir / "demo")
         command = [sys.executable, "-m", "penstock.pipelines.demo", "--bootstrap", bootstrap, "--folder", folder]
         parts.append(Part("demo", command, ready_prefix="ready:", required=False))
-    raise typer.Exit(asyncio.run(Supervisor(_say).run(parts, lambda: _welcome(bootstrap, metrics_port, demo))))
+    raise typer.Exit(
+        asyncio.run(Supervisor(_say).run(parts, lambda: _welcome(bootstrap, metrics_port, demo, console_part)))
+    )
+
+
+def _console(bootstrap: str, port: int, state_dir: Path) -> Part | None:
+    """Its absence, or a taken port, costs the console and nothing else."""
+    if importlib.util.find_spec("nicegui") is None:
+        _say("no console: install it with pip install 'penstock[console]'")
+        return None
+    try:
+        _insist_on_free(port, "--console-port")
+    except UserError as error:
+        _say(f"no console: {error.message}; --console-port takes another")
+        return None
+    command = _penstock("console", "-b", bootstrap, "--port", str(port), "--state-dir", str(state_dir))
+    return Part("console", command, ready_prefix="ready:", required=False)
 
 
 def _penstock(*arguments: str) -> list[str]:
@@ -81,8 +104,10 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _welcome(bootstrap: str, metrics_port: int, demo: bool) -> None:
+def _welcome(bootstrap: str, metrics_port: int, demo: bool, console: Part | None) -> None:
     _say(f"ready: {bootstrap}")
+    if console is not None and console.ready_line:
+        _say(f"  console      {console.ready_line.removeprefix('ready:').strip()}")
     _say(f"  metrics      http://127.0.0.1:{metrics_port}/metrics")
     _say("  try          echo hello | penstock produce greetings")
     _say("               penstock consume greetings --from-beginning --until-end")

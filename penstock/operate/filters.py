@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.operate.errors import UserError, usage_error
+from penstock.protocol.records import Record
 
 NAMES = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 METHODS = ("startswith", "endswith", "lower", "upper", "strip", "get")
@@ -21,6 +22,7 @@ _ALLOWED = (
     ast.IsNot, ast.Constant, ast.Name, ast.Load, ast.Attribute, ast.Subscript, ast.Tuple, ast.List, ast.Call, ast.IfExp,
 )  # fmt: skip
 
+LONGEST = 2_000
 HINT = 'for example: value.amount > 100 and key.startswith("eu-")'
 
 
@@ -82,6 +84,20 @@ def lookup(value: Any, name: Any) -> Any:
     return MISSING
 
 
+def _times(left: Any, right: Any) -> Any:
+    return _number(left) * _number(right)
+
+
+def _modulo(left: Any, right: Any) -> Any:
+    return _number(left) % _number(right)
+
+
+def _number(value: Any) -> int | float:
+    if not isinstance(value, int | float):
+        raise TypeError("no number")
+    return value
+
+
 class _Rewrite(ast.NodeTransformer):
     """Field access becomes a safe look-up: `value.a` → lookup(value, "a"); methods of text stay methods."""
 
@@ -99,6 +115,14 @@ class _Rewrite(ast.NodeTransformer):
         call = ast.Call(function, [self.visit(argument) for argument in node.args], [])
         return ast.copy_location(call, node)
 
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        """`*` and `%` of texts could make texts of any size: they are for numbers."""
+        left, right = self.visit(node.left), self.visit(node.right)
+        if isinstance(node.op, ast.Mult | ast.Mod):
+            name = "__times" if isinstance(node.op, ast.Mult) else "__modulo"
+            return ast.copy_location(ast.Call(ast.Name(name, ast.Load()), [left, right], []), node)
+        return ast.copy_location(ast.BinOp(left, node.op, right), node)
+
     @staticmethod
     def _call(value: ast.AST, name: ast.AST, node: ast.AST) -> ast.AST:
         call = ast.Call(ast.Name("__lookup", ast.Load()), [value, name], [])  # type: ignore[list-item]
@@ -107,18 +131,42 @@ class _Rewrite(ast.NodeTransformer):
 
 def compile_filter(text: str) -> Callable[[Any], bool]:
     """A predicate over messages of confluent-kafka; errors name the position."""
+    accepts = _compiled(text)
+    return lambda message: accepts(_fields(message))
+
+
+def compile_fields_filter(text: str) -> Callable[[str, int, Record], bool]:
+    """A predicate over (topic, partition, record) of our own client."""
+    accepts = _compiled(text)
+
+    def over_records(topic: str, partition: int, record: Record) -> bool:
+        headers = {name: _text(value) for name, value in record.headers}
+        fields = {"topic": topic, "partition": partition, "offset": record.offset, "timestamp": record.timestamp}
+        return accepts({**fields, "key": _text(record.key), "value": _text(record.value), "headers": headers})
+
+    return over_records
+
+
+def _compiled(text: str) -> Callable[[dict[str, Any]], bool]:
+    if len(text) > LONGEST:
+        raise _refused(LONGEST, f"it is longer than {LONGEST} characters")
     try:
         tree = ast.parse(text, mode="eval")
-    except SyntaxError as error:
-        raise usage_error(f"filter, position {error.offset or 1}: {error.msg}", HINT) from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        position = getattr(error, "offset", None) or 1
+        raise usage_error(f"filter, position {position}: {getattr(error, 'msg', None) or error}", HINT) from None
     for node in ast.walk(tree):
         _check(node)
-    code = compile(ast.fix_missing_locations(_Rewrite().visit(tree)), "<filter>", "eval")
-    scope = {"__builtins__": {}, "__lookup": lookup, "len": len, "int": int, "float": float, "str": str}
+    try:
+        code = compile(ast.fix_missing_locations(_Rewrite().visit(tree)), "<filter>", "eval")
+    except RecursionError:
+        raise _refused(1, "it is nested too deeply") from None
+    scope = {"__builtins__": {}, "__lookup": lookup, "__times": _times, "__modulo": _modulo}
+    scope |= {"len": len, "int": int, "float": float, "str": str}
 
-    def accepts(message: Any) -> bool:
+    def accepts(fields: dict[str, Any]) -> bool:
         try:
-            return bool(eval(code, scope, _fields(message)))
+            return bool(eval(code, scope, fields))
         except (TypeError, ValueError, ZeroDivisionError, AttributeError):
             return False  # a record of another shape does not match; it does not stop the reading
 

@@ -1,0 +1,118 @@
+"""Brokers: load, disks, settings; partitions that move or miss replicas; moving them; electing leaders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.console.data.viewer import Viewer
+from penstock.operate import admin, configs, reassignments
+from penstock.operate.brokers import known_broker
+from penstock.operate.errors import ExitCode, UserError, usage_error
+from penstock.operate.reassignment_plan import even_plan
+from penstock.operate.reassignments import Plan
+
+
+def brokers(viewer: Viewer) -> list[dict[str, Any]]:
+    snapshot = viewer.snapshot
+    partitions = [p for t in snapshot.view.topics.values() for p in t.partitions.values()]
+    return [
+        {
+            "id": node,
+            "address": f"{address.host}:{address.port}",
+            "rack": address.rack,
+            "controller": node == snapshot.view.controller_id,
+            "leads": sum(p.leader_id == node for p in partitions),
+            "replicas": sum(node in p.replicas for p in partitions),
+            "bytes": sum(f["bytes"] for f in snapshot.folders if f["broker"] == node),
+            "free_bytes": _least([f["free_bytes"] for f in snapshot.folders if f["broker"] == node]),
+            "folders": [
+                {key: value for key, value in folder.items() if key != "sizes"}
+                for folder in snapshot.folders
+                if folder["broker"] == node
+            ],
+        }
+        for node, address in sorted(snapshot.view.brokers.items())
+    ]
+
+
+def _least(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return min(known) if known else None
+
+
+def broker_configs(viewer: Viewer, node: int) -> list[dict[str, Any]]:
+    known_broker(viewer.session, node)
+    found = configs.describe(viewer.session, admin.BROKER_RESOURCE, str(node))
+    return [configs.config_row(c) for c in sorted(found, key=lambda c: c.name)]
+
+
+def configure(viewer: Viewer, node: int | None, changes: Mapping[str, str | None]) -> None:
+    """Settings of one broker, or (None) of all of them."""
+    name = "" if node is None else str(node)
+    with viewer.change("admin", "broker.configure", name or "all", changes=dict(changes)) as session:
+        configs.check_names(session, admin.BROKER_RESOURCE, name, list(changes))
+        rows = [(key, 1 if value is None else 0, value) for key, value in changes.items()]
+        admin.alter_configs(session, admin.BROKER_RESOURCE, name, rows)
+
+
+def unusual(viewer: Viewer) -> list[dict[str, Any]]:
+    """Partitions that move, miss replicas, or have no leader."""
+    return [row for row in reassignments.unusual_partitions(viewer.session) if viewer.sees(row["topic"])]
+
+
+def plan(viewer: Viewer, topics: list[str] | None = None, nodes: list[int] | None = None) -> list[dict[str, Any]]:
+    """An even spread with few moves: per partition from and to, only those that change."""
+    view = admin.cluster(viewer.session)
+    for name in topics or []:
+        viewer.topic(name)
+    for node in nodes or []:
+        if node not in view.brokers:
+            raise UserError(f"broker {node} is not live", code=ExitCode.NOT_FOUND)
+    current: Plan = {
+        (t.name, index): list(p.replicas)
+        for t in view.topics.values()
+        if viewer.sees(t.name) and (topics is None or t.name in topics)
+        for index, p in t.partitions.items()
+    }
+    target = even_plan(current, sorted(nodes or view.brokers))
+    return [
+        {"topic": name, "partition": index, "from": current[name, index], "to": replicas}
+        for (name, index), replicas in sorted(target.items())
+        if current[name, index] != replicas
+    ]
+
+
+def reassign(viewer: Viewer, moves: list[dict[str, Any]], throttle: int = 0) -> None:
+    """Start moves (topic, partition, to); `throttle` in bytes per second and broker."""
+    if not moves:
+        raise usage_error("nothing to move")
+    wanted: Plan = {(row["topic"], int(row["partition"])): [int(node) for node in row["to"]] for row in moves}
+    for name, _ in wanted:
+        viewer.topic(name)
+    with viewer.change("admin", "partition.reassign", f"{len(wanted)} partitions", throttle=throttle) as session:
+        current = reassignments.current_replicas(session, wanted)
+        if throttle:
+            reassignments.throttle_moves(session, wanted, current, throttle)
+        reassignments.submit(session, wanted)
+
+
+def cancel_moves(viewer: Viewer) -> int:
+    with viewer.change("admin", "partition.cancel", "all moves") as session:
+        moving = reassignments.moving(session)
+        if moving:
+            reassignments.submit(session, dict.fromkeys(moving))
+    return len(moving)
+
+
+def unthrottle(viewer: Viewer, topics: list[str]) -> None:
+    with viewer.change("admin", "partition.unthrottle", ", ".join(topics)) as session:
+        reassignments.unthrottle(session, set(topics))
+
+
+def elect(viewer: Viewer, topic: str | None = None, partitions: list[int] | None = None) -> list[dict[str, Any]]:
+    """Leadership back to the preferred replicas."""
+    if topic is not None:
+        viewer.topic(topic)
+    with viewer.change("admin", "partition.elect", topic or "all topics") as session:
+        return reassignments.elect_leaders(session, topic, partitions)

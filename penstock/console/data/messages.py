@@ -1,0 +1,298 @@
+"""Messages of a topic: a page from any position, a search with progress and a stop, a live tail, producing.
+
+What a role may not see of a record is masked before anything filters, shows or downloads it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.console.data.shown import WHOLE_BYTES, shown
+from penstock.console.data.viewer import Viewer
+from penstock.console.policy import masked
+from penstock.operate import admin
+from penstock.operate.errors import ExitCode, UserError, usage_error
+from penstock.operate.filters import compile_fields_filter
+from penstock.operate.positions import parse_time
+from penstock.operate.record_writer import record_from_object
+from penstock.pipelines.admin import write
+from penstock.protocol.batch import InvalidBatch, iterate_batches, read_records
+from penstock.protocol.errors import error_name
+from penstock.protocol.records import InvalidRecords, Record
+
+Key = tuple[str, int]
+MOST_SHOWN = 1_000
+FETCH_BYTES = 4 << 20
+TAIL_WAIT_MS = 1_000
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which messages: where from, of which partitions, which of them."""
+
+    start: str = "newest"
+    """newest, oldest, an offset, or a time such as 2h or 2026-11-01T12:00."""
+    partitions: tuple[int, ...] = ()
+    limit: int = 50
+    key: str = ""
+    value: str = ""
+    header: str = ""
+    """Texts that the key, the value, or a header (`name=text` or a text) must hold."""
+    expression: str = ""
+    """A filter as of `penstock consume --filter`."""
+
+    @property
+    def filters(self) -> bool:
+        return bool(self.key or self.value or self.header or self.expression)
+
+
+@dataclass
+class Progress:
+    """What a search has done so far; the reader may stop it at any time."""
+
+    total: int = 0
+    read: int = 0
+    found: int = 0
+    done: bool = False
+    stop: threading.Event = field(default_factory=threading.Event)
+
+
+def predicate(wanted: Wanted) -> Callable[[str, int, Record], bool]:
+    """Whether a record is wanted. Raises for an expression that is none, with its position."""
+    tests: list[Callable[[str, int, Record], bool]] = []
+    if wanted.key:
+        key = wanted.key.encode()
+        tests.append(lambda _t, _p, record: record.key is not None and key in record.key)
+    if wanted.value:
+        value = wanted.value.encode()
+        tests.append(lambda _t, _p, record: record.value is not None and value in record.value)
+    if wanted.header:
+        name, equals, text = wanted.header.partition("=")
+        tests.append(lambda _t, _p, record: _has_header(record, name if equals else None, (text or name).encode()))
+    if wanted.expression:
+        accepts = compile_fields_filter(wanted.expression)
+        tests.append(lambda topic, partition, record: accepts(topic, partition, record))
+    return lambda topic, partition, record: all(test(topic, partition, record) for test in tests)
+
+
+def _has_header(record: Record, name: str | None, text: bytes) -> bool:
+    return any(
+        (name is None or name == known) and value is not None and text in value for known, value in record.headers
+    )
+
+
+def search(viewer: Viewer, topic: str, wanted: Wanted, progress: Progress) -> Iterator[list[dict[str, Any]]]:
+    """Messages that are wanted, in portions as they are found, until there are enough or the end is reached.
+
+    From the newest the search goes backwards, window by window; otherwise forwards.
+    """
+    accepts = predicate(wanted)
+    reader = _Reader(viewer, topic, wanted.partitions)
+    backwards = wanted.start == "newest"
+    positions = dict(reader.ends) if backwards else reader.positions(wanted.start)
+    progress.total = sum(
+        max(0, (positions[key] - reader.starts[key]) if backwards else (reader.ends[key] - positions[key]))
+        for key in reader.keys
+    )
+    limit = max(1, min(wanted.limit, MOST_SHOWN))
+    windows = reader.backwards(limit, wanted.filters) if backwards else reader.forwards(positions)
+    for window, step in windows:
+        progress.read += step
+        found = [(key, record) for key, record in window if accepts(topic, key[1], record)]
+        found.sort(key=lambda pair: (pair[1].timestamp, pair[1].offset), reverse=backwards)
+        found = found[: limit - progress.found]
+        progress.found += len(found)
+        yield [shown(topic, key[1], record) for key, record in found]
+        if progress.found >= limit or progress.stop.is_set():
+            break
+    progress.done = True
+
+
+def messages(viewer: Viewer, topic: str, wanted: Wanted) -> list[dict[str, Any]]:
+    """One page of messages, newest first from the newest, else oldest first."""
+    rows = [row for portion in search(viewer, topic, wanted, Progress()) for row in portion]
+    if wanted.start == "newest":
+        rows.sort(key=lambda row: (row["timestamp_ms"], row["offset"]), reverse=True)
+    return rows
+
+
+def message(viewer: Viewer, topic: str, partition: int, offset: int) -> dict[str, Any]:
+    """One message whole (up to a megabyte), by its address."""
+    return shown(topic, partition, raw_message(viewer, topic, partition, offset), WHOLE_BYTES)
+
+
+def raw_message(viewer: Viewer, topic: str, partition: int, offset: int) -> Record:
+    """The record itself, masked as the viewer must see it: what downloads are made of."""
+    reader = _Reader(viewer, topic, (partition,))
+    key = (topic, partition)
+    if reader.starts[key] <= offset < reader.ends[key]:
+        for record in reader.read(key, offset, offset + 1):
+            if record.offset == offset:
+                return record
+    hint = f"{topic}-{partition} holds {reader.starts[key]} to {reader.ends[key] - 1}; some may be compacted away"
+    raise UserError(f"there is no message {topic}-{partition} at {offset}", hint, ExitCode.NOT_FOUND)
+
+
+def tail(viewer: Viewer, topic: str, wanted: Wanted, stop: threading.Event) -> Iterator[list[dict[str, Any]]]:
+    """Messages as they come, in portions, empty ones too; ends when told, and with an error when the topic goes."""
+    accepts = predicate(wanted)
+    reader = _Reader(viewer, topic, wanted.partitions)
+    positions = dict(reader.ends) if wanted.start == "newest" else reader.positions(wanted.start)
+    while not stop.is_set():
+        viewer.require("viewer")
+        found = [
+            shown(topic, key[1], record)
+            for key, record in reader.follow(positions, TAIL_WAIT_MS)
+            if accepts(topic, key[1], record)
+        ]
+        yield found[-MOST_SHOWN:]
+
+
+def produce(viewer: Viewer, topic: str, row: dict[str, Any], partition: int = -1) -> dict[str, int]:
+    """One record, as `consume --json` prints it: key, value, headers, with encodings for bytes."""
+    found = viewer.topic(topic)
+    key, value, headers, _, _ = record_from_object(row, "the message")
+    if partition == -1:
+        partition = partition_for(key, sorted(found.partitions))
+    if partition not in found.partitions:
+        raise usage_error(f"{topic} has no partition {partition}", f"it has {len(found.partitions)}")
+    with viewer.change("editor", "topic.produce", topic, partition=partition) as session:
+        offset = session.client.run(
+            lambda client: write(client, topic, partition, [(key, value, tuple(headers or ()))])
+        )
+    return {"partition": partition, "offset": offset}
+
+
+def partition_for(key: bytes | None, partitions: list[int]) -> int:
+    """As Java's producer chooses: by murmur2 of the key; without one, whichever."""
+    if key is None:
+        return partitions[time.time_ns() % len(partitions)]
+    return partitions[(_murmur2(key) & 0x7FFFFFFF) % len(partitions)]
+
+
+def _murmur2(data: bytes) -> int:
+    length, m = len(data), 0x5BD1E995
+    h = (0x9747B28C ^ length) & 0xFFFFFFFF
+    for i in range(0, length - length % 4, 4):
+        k = int.from_bytes(data[i : i + 4], "little") * m & 0xFFFFFFFF
+        k = (k ^ (k >> 24)) * m & 0xFFFFFFFF
+        h = (h * m & 0xFFFFFFFF) ^ k
+    rest = data[length - length % 4 :]
+    if rest:
+        h = (h ^ int.from_bytes(rest, "little")) * m & 0xFFFFFFFF
+    h = (h ^ (h >> 13)) * m & 0xFFFFFFFF
+    return h ^ (h >> 15)
+
+
+class _Reader:
+    """Committed records of a topic's partitions, as the viewer may see them."""
+
+    def __init__(self, viewer: Viewer, topic: str, partitions: tuple[int, ...]) -> None:
+        found = viewer.topic(topic)
+        unknown = set(partitions) - set(found.partitions)
+        if unknown:
+            raise UserError(f"{topic} has no partition {min(unknown)}", code=ExitCode.NOT_FOUND)
+        self._session = viewer.session
+        self._topic = topic
+        self._masks = viewer.policy.masked_fields(viewer.user.role, topic)
+        self.keys: list[Key] = [(topic, index) for index in sorted(partitions or found.partitions)]
+        self.starts = self._offsets(admin.EARLIEST)
+        self.ends = self._offsets(admin.LATEST)
+
+    def _offsets(self, at: int) -> dict[Key, int]:
+        answers = self._session.client.list_offsets(dict.fromkeys(self.keys, at), read_committed=True)
+        for key, answer in answers.items():
+            if answer.error_code:
+                raise UserError(f"{key[0]}-{key[1]} cannot be read: {error_name(answer.error_code)}")
+        return {key: answer.offset for key, answer in answers.items()}
+
+    def positions(self, start: str) -> dict[Key, int]:
+        text = start.strip() or "oldest"
+        if text == "oldest":
+            return dict(self.starts)
+        if text.isdigit() and len(text) < 12:
+            return {key: min(max(int(text), self.starts[key]), self.ends[key]) for key in self.keys}
+        found = self._offsets(parse_time(text))
+        return {key: offset if offset >= 0 else self.ends[key] for key, offset in found.items()}
+
+    def forwards(self, positions: dict[Key, int]) -> Iterator[tuple[list[tuple[Key, Record]], int]]:
+        for key in self.keys:
+            position = positions[key]
+            while position < self.ends[key]:
+                records, following = self._fetch(key, position)
+                yield [(key, record) for record in records if record.offset < self.ends[key]], following - position
+                if following == position:
+                    break
+                position = following
+
+    def backwards(self, limit: int, searching: bool) -> Iterator[tuple[list[tuple[Key, Record]], int]]:
+        """Windows from the ends to the starts; small ones for a page, larger ones the longer a search goes on."""
+        tops = dict(self.ends)
+        width = max(1, limit if not searching else 1_000)
+        while any(tops[key] > self.starts[key] for key in self.keys):
+            window, step = [], 0
+            for key in self.keys:
+                bottom = max(self.starts[key], tops[key] - width)
+                window += [(key, record) for record in self.read(key, bottom, tops[key])]
+                step += tops[key] - bottom
+                tops[key] = bottom
+            yield window, step
+            width = min(width * 4, 100_000)
+
+    def read(self, key: Key, start: int, end: int) -> Iterator[Record]:
+        position = start
+        while position < end:
+            records, following = self._fetch(key, position)
+            yield from (record for record in records if record.offset < end)
+            if following == position:
+                return
+            position = following
+
+    def follow(self, positions: dict[Key, int], wait_ms: int) -> Iterator[tuple[Key, Record]]:
+        fetched = self._session.client.fetch(
+            positions, read_committed=True, max_wait_ms=wait_ms, max_bytes=FETCH_BYTES, partition_max_bytes=FETCH_BYTES
+        )
+        for key, answer in fetched.items():
+            if answer.error_code == 1:  # retention went past us
+                positions[key] = answer.log_start_offset if answer.log_start_offset >= 0 else self.starts[key]
+                continue
+            if answer.error_code:
+                raise UserError(f"{key[0]}-{key[1]} cannot be read any more: {error_name(answer.error_code)}")
+            records, positions[key] = self._records(key, answer, positions[key])
+            yield from ((key, record) for record in records)
+
+    def _fetch(self, key: Key, position: int) -> tuple[list[Record], int]:
+        answer = self._session.client.fetch(
+            {key: position},
+            read_committed=True,
+            max_wait_ms=100,
+            max_bytes=FETCH_BYTES,
+            partition_max_bytes=FETCH_BYTES,
+        )[key]
+        if answer.error_code:
+            raise UserError(f"{key[0]}-{key[1]} cannot be read: {error_name(answer.error_code)}")
+        return self._records(key, answer, position)
+
+    def _records(self, key: Key, answer: Any, position: int) -> tuple[list[Record], int]:
+        """(committed records from the position on, where to go on)."""
+        aborted = sorted(answer.aborted_transactions, key=lambda pair: pair[1])
+        open_aborted: set[int] = set()
+        found: list[Record] = []
+        following = position
+        try:
+            for header in iterate_batches(answer.records):
+                while aborted and aborted[0][1] <= header.last_offset:
+                    open_aborted.add(aborted.pop(0)[0])
+                if header.is_control:
+                    open_aborted.discard(header.producer_id)
+                elif not (header.is_transactional and header.producer_id in open_aborted):
+                    batch = answer.records[header.position : header.position + header.size]
+                    found += [masked(r, self._masks) for r in read_records(batch) if r.offset >= position]
+                following = header.last_offset + 1
+        except (InvalidBatch, InvalidRecords) as error:
+            raise UserError(f"{key[0]}-{key[1]} at {following} holds bytes that are no records: {error}") from error
+        return found, following

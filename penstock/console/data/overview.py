@@ -1,0 +1,90 @@
+"""The cluster at a glance: health, totals, largest lags, pipelines, recent changes; and the search over names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.console.data.viewer import Viewer
+from penstock.console.history import Point
+from penstock.operate import admin
+from penstock.operate.doctor import examine
+
+
+def overview(viewer: Viewer) -> dict[str, Any]:
+    snapshot = viewer.snapshot
+    topics = [t for t in snapshot.topics.values() if viewer.sees(t.name)]
+    groups = [g for g in snapshot.groups.values() if viewer.sees_group(g.lag_by_topic) and not admin.is_hidden(g.name)]
+    offline = sum(t.offline for t in topics)
+    short = sum(t.under_replicated for t in topics)
+    problems = []
+    if snapshot.view.controller_id not in snapshot.view.brokers:
+        problems.append("there is no live controller")
+    if offline:
+        problems.append(f"{offline} partitions have no leader")
+    if any(folder["error_code"] for folder in snapshot.folders):
+        problems.append("a log folder is off line")
+    warnings = [f"{short} partitions miss replicas"] if short else []
+    return {
+        "cluster": viewer.cluster.name,
+        "cluster_id": snapshot.view.cluster_id,
+        "at_ms": snapshot.at_ms,
+        "error": viewer.cluster.error,
+        "is_penstock": snapshot.is_penstock,
+        "health": "problem" if problems else "warning" if warnings else "ok",
+        "findings": problems + warnings,
+        "brokers": len(snapshot.view.brokers),
+        "controller": snapshot.view.controller_id,
+        "topics": sum(not t.internal for t in topics),
+        "partitions": sum(t.partitions for t in topics),
+        "offline_partitions": offline,
+        "under_replicated_partitions": short,
+        "bytes": sum(t.bytes or 0 for t in topics) if "sizes" not in snapshot.missing else None,
+        "records_in_per_second": sum(t.rate or 0 for t in topics if not t.internal),
+        "bytes_in_per_second": sum(t.byte_rate or 0 for t in topics if not t.internal),
+        "records_out_per_second": sum(g.rate or 0 for g in groups),
+        "groups": len(groups),
+        "lag": sum(g.lag for g in groups),
+        "missing": dict(snapshot.missing),
+        "largest_lag": [
+            {"name": g.name, "state": g.state, "lag": g.lag, "records_per_second": g.rate}
+            for g in sorted(groups, key=lambda g: -g.lag)[:5]
+        ],
+        "busiest_topics": [
+            {"name": t.name, "records_per_second": t.rate or 0.0, "bytes": t.bytes}
+            for t in sorted((t for t in topics if not t.internal), key=lambda t: (-(t.rate or 0), t.name))[:5]
+        ],
+        "pipelines": [dict(row) for row in snapshot.pipelines],
+        "changes": viewer.audit.recent(8, viewer.cluster.name) if viewer.may("editor") else [],
+    }
+
+
+def figures(viewer: Viewer, names: list[str], seconds: int = 3600) -> dict[str, list[Point]]:
+    """Series of figures by name; those of topics that the viewer does not see are empty."""
+    found = {}
+    for name in names:
+        kind, _, rest = name.partition(":")
+        hidden = kind == "topic" and not viewer.sees(rest.rpartition(":")[0])
+        if kind == "group":
+            group = viewer.snapshot.groups.get(rest.rpartition(":")[0])
+            hidden = group is not None and not viewer.sees_group(group.lag_by_topic)
+        found[name] = [] if hidden else viewer.cluster.history.points(name, seconds)
+    return found
+
+
+def find(viewer: Viewer, text: str, limit: int = 12) -> list[dict[str, str]]:
+    """Names that hold the text: topics, groups, brokers, pipelines. Those that begin with it come first."""
+    wanted = text.strip().casefold()
+    snapshot = viewer.snapshot
+    names = [("topic", t.name) for t in snapshot.topics.values() if viewer.sees(t.name)]
+    names += [("group", g.name) for g in snapshot.groups.values() if viewer.sees_group(g.lag_by_topic)]
+    names += [("pipeline", row["pipeline"]) for row in snapshot.pipelines]
+    names += [("broker", str(node)) for node in snapshot.view.brokers]
+    found = [pair for pair in dict.fromkeys(names) if wanted in pair[1].casefold()]
+    found.sort(key=lambda pair: (admin.is_hidden(pair[1]), not pair[1].casefold().startswith(wanted), pair[1]))
+    return [{"kind": kind, "name": name} for kind, name in found[:limit]]
+
+
+def doctor(viewer: Viewer) -> list[dict[str, Any]]:
+    """The findings of `penstock doctor`: they name topics and groups, so they are an editor's to see."""
+    viewer.require("editor")
+    return list(examine(viewer.session))

@@ -1,0 +1,8 @@
+"""The pages, one module each; this list is what the frame shows, in the order of the navigation."""
+
+from __future__ import annotations
+
+from penstock.console.page import Page
+from penstock.console.pages import overview, topic, topics
+
+PAGES: tuple[Page, ...] = (overview.PAGE, topics.PAGE, topic.PAGE)

@@ -1,0 +1,143 @@
+"""Overview: health at a glance, what flows, who is behind, and what changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nicegui import ui
+
+from penstock.console.data import overview
+from penstock.console.page import Here, Page, segment
+from penstock.console.widgets import numbers
+from penstock.console.widgets.chart import TimeChart
+from penstock.console.widgets.pieces import (
+    Tile,
+    empty_state,
+    not_available,
+    panel,
+    pill,
+    state_pill,
+    text,
+    title_row,
+)
+
+REFRESH_SECONDS = 5.0
+SPAN_SECONDS = 3600
+VERDICTS = {"ok": "healthy", "warning": "needs attention", "problem": "in trouble"}
+
+
+async def build(here: Here) -> None:
+    state = await here.viewer.ask(overview.overview)
+    with title_row("Overview", f"{here.viewer.cluster.name} · {state['cluster_id'] or 'cluster without id'}"):
+        verdict = pill(VERDICTS[state["health"]], state["health"])
+    tiles = _Tiles()
+    with ui.element("div").classes("pk-grid"):
+        with panel("Records", sub="per second, the last hour"):
+            records = TimeChart(["in", "out"], unit="rec/s", label="Records written and consumed per second")
+        with panel("Bytes written", sub="per second, all replicas"):
+            written = TimeChart(["in"], unit="B/s", label="Bytes written per second")
+    with ui.element("div").classes("pk-grid"):
+        lists = [panel("Groups furthest behind"), panel("Busiest topics"), panel("Pipelines"), panel("Recent changes")]
+        boxes = []
+        for one in lists:
+            with one:
+                boxes.append(ui.element("div").style("width: 100%"))
+    missing = ui.element("div").classes("pk-row")
+
+    async def refresh() -> None:
+        now = await here.viewer.ask(overview.overview)
+        figures = await here.viewer.ask(overview.figures, ["in", "out", "in_bytes"], SPAN_SECONDS)
+        verdict.text = VERDICTS[now["health"]]
+        verdict.classes(remove="pk-ok pk-warning pk-problem", add=f"pk-{now['health']}")
+        tiles.show(now)
+        records.show({"in": figures["in"], "out": figures["out"]})
+        written.show({"in": figures["in_bytes"]})
+        for box, fill in zip(boxes, (_groups, _topics, _pipelines, _changes), strict=True):
+            box.clear()
+            with box:
+                fill(here, now)
+        missing.clear()
+        with missing:
+            for what, reason in now["missing"].items():
+                not_available(what, reason)
+
+    await refresh()
+    here.every(REFRESH_SECONDS, refresh)
+
+
+class _Tiles:
+    def __init__(self) -> None:
+        with ui.element("div").classes("pk-tiles"):
+            self._brokers = Tile("Brokers")
+            self._topics = Tile("Topics")
+            self._replicas = Tile("Without a leader")
+            self._short = Tile("Under-replicated")
+            self._lag = Tile("Lag of all groups")
+            self._size = Tile("On disk")
+
+    def show(self, now: dict[str, Any]) -> None:
+        self._brokers.show(str(now["brokers"]), hint=f"controller is {now['controller']}")
+        self._topics.show(numbers.count(now["topics"]), hint=numbers.plural(now["partitions"], "partition"))
+        offline, short = now["offline_partitions"], now["under_replicated_partitions"]
+        self._replicas.show(numbers.count(offline), "partitions", tone="problem" if offline else "ok")
+        self._short.show(numbers.count(short), "partitions", tone="warning" if short else "ok")
+        self._lag.show(numbers.count(now["lag"]), "records", hint=numbers.plural(now["groups"], "group"))
+        self._size.show(*numbers.size(now["bytes"]), hint="all replicas")
+
+
+def _groups(here: Here, now: dict[str, Any]) -> None:
+    if not now["largest_lag"]:
+        empty_state("group_work", "No groups yet", "A consumer with a group.id appears here with its lag.")
+        return
+    with ui.element("ul").classes("pk-list"):
+        for row in now["largest_lag"]:
+            with ui.element("li"):
+                _link(here.link("/group", name=row["name"]), row["name"])
+                state_pill(row["state"])
+                ui.label(f"{numbers.count(row['lag'])} records").classes("pk-num")
+
+
+def _topics(here: Here, now: dict[str, Any]) -> None:
+    if not now["busiest_topics"]:
+        empty_state("topic", "No topics yet", "Create one under Topics, or with `penstock topic create NAME`.")
+        return
+    with ui.element("ul").classes("pk-list"):
+        for row in now["busiest_topics"]:
+            with ui.element("li"):
+                _link(here.link(f"/topics/{segment(row['name'])}"), row["name"])
+                ui.label(numbers.size_text(row["bytes"])).classes("pk-num pk-sub")
+                ui.label(numbers.rate_text(row["records_per_second"])).classes("pk-num")
+
+
+def _pipelines(here: Here, now: dict[str, Any]) -> None:
+    if not now["pipelines"]:
+        empty_state("account_tree", "No pipelines applied", "`penstock pipeline apply FILE` starts one.")
+        return
+    with ui.element("ul").classes("pk-list"):
+        for row in now["pipelines"]:
+            with ui.element("li"):
+                _link(here.link(f"/pipelines/{segment(row['pipeline'])}"), row["pipeline"])
+                state_pill(row["state"])
+                ui.label(numbers.rate_text(row.get("rows_per_second"), "rows/s")).classes("pk-num")
+
+
+def _changes(here: Here, now: dict[str, Any]) -> None:
+    if not now["changes"]:
+        empty_state("history", "Nothing was changed yet", "What is changed through this console is listed here.")
+        return
+    with ui.element("ul").classes("pk-list"):
+        for row in now["changes"]:
+            with ui.element("li"):
+                text("span", f"{row['action']} {row['target']}", "pk-grow")
+                if not row["ok"]:
+                    pill("refused", "problem")
+                ui.label(f"{row['user']}, {here.clock.iso_text(row['at'])}").classes("pk-sub pk-num")
+
+
+def _link(address: str, name: str) -> None:
+    with ui.element("a").classes("pk-grow") as made:
+        made.props["href"] = address
+        ui.label(name).style("display: contents")
+
+
+PAGE = Page("", "Overview", build, label="Overview", icon="dashboard")

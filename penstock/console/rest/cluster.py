@@ -1,0 +1,147 @@
+"""REST of whole clusters: overview, figures, search, brokers, moves, transactions, pipelines, doctor."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+
+from penstock.console.data import brokers, overview, pipelines, transactions
+from penstock.console.rest import models
+from penstock.console.rest.app import ERRORS, PREFIX, Asker, PageQuery, new_router
+
+top = APIRouter(prefix=PREFIX, tags=["console"], responses=ERRORS)
+router = new_router("cluster")
+
+Node = Annotated[int, Path(ge=0, le=2**31 - 1)]
+Pipeline = Annotated[str, Path(min_length=1, max_length=200)]
+TransactionalId = Annotated[str, Query(min_length=1, max_length=1000, alias="id")]
+
+
+@top.get("/clusters")
+def list_clusters(request: Request) -> list[dict[str, Any]]:
+    """The clusters that this console shows."""
+    return [
+        {"name": name, "bootstrap": cluster.session.bootstrap, "error": cluster.error}
+        for name, cluster in request.app.state.context.clusters.items()
+    ]
+
+
+@top.get("/me")
+def me(request: Request) -> dict[str, str]:
+    """Who is asking, and as what."""
+    user = request.state.login.user
+    return {"name": user.name, "role": user.role}
+
+
+@router.get("/overview")
+def get_overview(viewer: Asker) -> dict[str, Any]:
+    return overview.overview(viewer)
+
+
+@router.get("/figures")
+def get_figures(
+    viewer: Asker,
+    name: Annotated[list[str], Query(max_length=50, description="in, out, lag, topic:NAME:in, group:NAME:lag, …")],
+    seconds: Annotated[int, Query(ge=10, le=7 * 86400)] = 3600,
+) -> dict[str, list[tuple[int, float]]]:
+    """Figures over time: (ms since 1970, value)."""
+    return overview.figures(viewer, name, seconds)
+
+
+@router.get("/search")
+def search(viewer: Asker, text: Annotated[str, Query(max_length=249)] = "") -> list[dict[str, str]]:
+    """Topics, groups, pipelines and brokers whose names hold a text."""
+    return overview.find(viewer, text)
+
+
+@router.get("/doctor")
+def get_doctor(viewer: Asker) -> list[dict[str, Any]]:
+    """Findings of an experienced operator, and what to do about them."""
+    return overview.doctor(viewer)
+
+
+@router.get("/brokers")
+def list_brokers(viewer: Asker) -> list[dict[str, Any]]:
+    return brokers.brokers(viewer)
+
+
+@router.get("/brokers/{node}/configs")
+def broker_configs(viewer: Asker, node: Node) -> list[dict[str, Any]]:
+    return brokers.broker_configs(viewer, node)
+
+
+@router.patch("/brokers/{node}/configs", status_code=204)
+def change_broker_configs(viewer: Asker, node: Node, body: models.Changes) -> None:
+    brokers.configure(viewer, node, body.changes)
+
+
+@router.get("/partitions/unusual")
+def unusual_partitions(viewer: Asker) -> list[dict[str, Any]]:
+    """Partitions that move, miss replicas, or have no leader."""
+    return brokers.unusual(viewer)
+
+
+@router.post("/partitions/plan")
+def plan_moves(viewer: Asker, body: models.PlanWanted) -> list[dict[str, Any]]:
+    """An even spread over brokers with as few moves as possible; nothing is moved."""
+    return brokers.plan(viewer, body.topics, body.brokers)
+
+
+@router.post("/partitions/moves", status_code=204)
+def start_moves(viewer: Asker, body: models.Moves) -> None:
+    brokers.reassign(viewer, [move.model_dump() for move in body.moves], body.throttle)
+
+
+@router.delete("/partitions/moves")
+def cancel_moves(viewer: Asker) -> dict[str, int]:
+    return {"cancelled": brokers.cancel_moves(viewer)}
+
+
+@router.post("/partitions/elect")
+def elect(viewer: Asker, body: models.Election) -> list[dict[str, Any]]:
+    """Leadership back to the preferred replicas."""
+    return brokers.elect(viewer, body.topic, body.partitions)
+
+
+@router.get("/transactions")
+def list_transactions(viewer: Asker, query: PageQuery, only_open: bool = False) -> dict[str, Any]:
+    return transactions.transaction_page(viewer, query, only_open=only_open).as_json()
+
+
+@router.get("/transaction")
+def get_transaction(viewer: Asker, transactional_id: TransactionalId) -> dict[str, Any]:
+    return transactions.transaction(viewer, transactional_id)
+
+
+@router.post("/transaction/abort", status_code=204)
+def abort_transaction(viewer: Asker, body: models.TransactionEnd) -> None:
+    transactions.abort(viewer, body.id)
+
+
+@router.get("/pipelines")
+def list_pipelines(viewer: Asker) -> list[dict[str, Any]]:
+    return pipelines.pipelines(viewer)
+
+
+@router.get("/pipelines/{name}")
+def get_pipeline(viewer: Asker, name: Pipeline) -> dict[str, Any]:
+    return pipelines.pipeline(viewer, name)
+
+
+@router.get("/pipelines/{name}/log")
+def pipeline_log(
+    viewer: Asker, name: Pipeline, count: Annotated[int, Query(ge=1, le=10_000)] = 200
+) -> list[dict[str, Any]]:
+    return pipelines.log_lines(viewer, name, count)
+
+
+@router.post("/pipelines/{name}/state")
+def change_pipeline(viewer: Asker, name: Pipeline, body: models.Desired) -> dict[str, Any]:
+    """Start, stop, or restart what runs."""
+    return pipelines.change(viewer, name, body.desired)
+
+
+@router.delete("/pipelines/{name}", status_code=204)
+def delete_pipeline(viewer: Asker, name: Pipeline) -> None:
+    pipelines.delete(viewer, name)

@@ -1,0 +1,257 @@
+"""One look at a whole cluster: everything that lists and charts show, taken at once and then only read."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.client.metadata import ClusterView
+from penstock.operate import admin
+from penstock.operate.errors import UserError
+from penstock.operate.groups import all_groups
+from penstock.operate.pipelines import status_rows
+from penstock.operate.session import Session
+from penstock.protocol import messages
+
+Key = tuple[str, int]
+PIPELINES, PROGRESS = "__penstock_pipelines", "__penstock_progress"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFigures:
+    name: str
+    state: str
+    kind: str
+    protocol: str
+    coordinator: int
+    offsets: Mapping[Key, int]
+    lag: int
+    lag_by_topic: Mapping[str, int]
+    rate: float | None  # records per second that it commits
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFigures:
+    name: str
+    partitions: int
+    replicas: int
+    under_replicated: int
+    offline: int
+    records: int | None  # offsets between start and end
+    bytes: int | None  # on all replicas
+    rate: float | None  # records per second
+    byte_rate: float | None
+    internal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    at_ms: int
+    took_ms: float
+    view: ClusterView
+    is_penstock: bool
+    topics: Mapping[str, TopicFigures]
+    groups: Mapping[str, GroupFigures]
+    ends: Mapping[Key, int]
+    starts: Mapping[Key, int]
+    folders: tuple[Mapping[str, Any], ...]
+    pipelines: tuple[Mapping[str, Any], ...]
+    figures: Mapping[str, float] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """What this cluster cannot tell → why."""
+
+    def total(self, name: str) -> float:
+        return self.figures.get(name, 0.0)
+
+
+def look(session: Session, before: Snapshot | None) -> Snapshot:
+    """Asks for metadata, offsets, log folders, groups and pipelines; rates come from the snapshot before."""
+    began = time.monotonic()
+    missing: dict[str, str] = {}
+    view = admin.cluster(session)
+    is_penstock = before.is_penstock if before is not None else _is_penstock(session, view)
+    keys = [(t.name, i) for t in view.topics.values() for i, p in t.partitions.items() if p.leader_id >= 0]
+    ends = {key: at.offset for key, at in session.client.list_offsets(dict.fromkeys(keys, -1)).items()}
+    starts = {key: at.offset for key, at in session.client.list_offsets(dict.fromkeys(keys, -2)).items()}
+    folders = _tolerant("sizes", missing, lambda: _folders(session, view), ())
+    at_ms = int(time.time() * 1000)
+    seconds = (at_ms - before.at_ms) / 1000 if before is not None else None
+    topics = _topics(view, ends, starts, folders, before, seconds)
+    groups = _tolerant("groups", missing, lambda: _groups(session, ends, before, seconds), {})
+    pipelines = _tolerant("pipelines", missing, lambda: _pipelines(session, view), ())
+    return Snapshot(
+        at_ms=at_ms,
+        took_ms=(time.monotonic() - began) * 1000,
+        view=view,
+        is_penstock=is_penstock,
+        topics=topics,
+        groups=groups,
+        ends=ends,
+        starts=starts,
+        folders=tuple(folders),
+        pipelines=tuple(pipelines),
+        figures=_figures(topics, groups, pipelines) if before is not None else {},
+        missing=missing,
+    )
+
+
+def _tolerant(what: str, missing: dict[str, str], ask: Any, otherwise: Any) -> Any:
+    """An answer that this cluster, or what the console may do there, does not give is left out, with the reason."""
+    try:
+        return ask()
+    except UserError as error:
+        missing[what] = error.message
+        return otherwise
+
+
+def _is_penstock(session: Session, view: ClusterView) -> bool:
+    """Only our brokers have settings of our name."""
+    node = min(view.brokers)
+    try:
+        return any(
+            config.name.startswith("penstock.")
+            for config in admin.describe_configs(session, admin.BROKER_RESOURCE, str(node), node)
+        )
+    except UserError:
+        return False  # not allowed to ask: treated as a foreign one, where nothing is created
+
+
+def _folders(session: Session, view: ClusterView) -> list[dict[str, Any]]:
+    api = messages.api("describe_log_dirs")
+    found = []
+    for node, answer in admin.on_every_broker(session, "describe_log_dirs", api.Request(topics=None)).items():
+        for folder in answer.results:
+            sizes: dict[Key, int] = {
+                (t.name, p.partition_index): p.partition_size for t in folder.topics for p in t.partitions
+            }
+            found.append(
+                {
+                    "broker": node,
+                    "folder": folder.log_dir,
+                    "error_code": folder.error_code,
+                    "sizes": sizes,
+                    "bytes": sum(sizes.values()),
+                    "total_bytes": folder.total_bytes if folder.total_bytes > 0 else None,
+                    "free_bytes": folder.usable_bytes if folder.usable_bytes >= 0 else None,
+                }
+            )
+    return found
+
+
+def _topics(
+    view: ClusterView,
+    ends: Mapping[Key, int],
+    starts: Mapping[Key, int],
+    folders: Any,
+    before: Snapshot | None,
+    seconds: float | None,
+) -> dict[str, TopicFigures]:
+    sizes: dict[str, int] = defaultdict(int)
+    for folder in folders:
+        for (name, _), size in folder["sizes"].items():
+            sizes[name] += size
+    found = {}
+    for topic in view.topics.values():
+        name = topic.name
+        known = [(name, index) for index in topic.partitions if (name, index) in ends]
+        rate = byte_rate = None
+        old = before.topics.get(name) if before is not None else None
+        if before is not None and seconds:
+            grown = sum(
+                max(0, ends[key] - before.ends.get(key, 0)) for key in known if old is None or key in before.ends
+            )
+            rate = grown / seconds
+            if old is not None and old.bytes is not None:
+                byte_rate = max(0, sizes[name] - old.bytes) / seconds
+        found[name] = TopicFigures(
+            name=name,
+            partitions=len(topic.partitions),
+            replicas=max((len(p.replicas) for p in topic.partitions.values()), default=0),
+            under_replicated=sum(p.leader_id >= 0 and len(p.isr) < len(p.replicas) for p in topic.partitions.values()),
+            offline=sum(p.leader_id < 0 for p in topic.partitions.values()),
+            records=sum(ends[key] - starts.get(key, 0) for key in known) if known else None,
+            bytes=sizes[name] if folders else None,
+            rate=rate,
+            byte_rate=byte_rate,
+            internal=admin.is_hidden(name, topic.is_internal),
+        )
+    return found
+
+
+def _groups(
+    session: Session, ends: Mapping[Key, int], before: Snapshot | None, seconds: float | None
+) -> dict[str, GroupFigures]:
+    found = {}
+    for name, listed in sorted(all_groups(session).items()):
+        is_consumer = listed.protocol_type in ("consumer", "") and listed.group_type in ("classic", "consumer", "")
+        offsets = {key: at for key, (at, _) in admin.committed_offsets(session, name).items()} if is_consumer else {}
+        by_topic: dict[str, int] = defaultdict(int)
+        for key, offset in offsets.items():
+            by_topic[key[0]] += max(0, ends.get(key, offset) - offset)
+        rate = None
+        old = before.groups.get(name) if before is not None else None
+        if old is not None and seconds:
+            rate = sum(max(0, offset - old.offsets.get(key, offset)) for key, offset in offsets.items()) / seconds
+        found[name] = GroupFigures(
+            name=name,
+            state=listed.group_state,
+            kind=listed.group_type or "classic",
+            protocol=listed.protocol_type,
+            coordinator=-1,
+            offsets=offsets,
+            lag=sum(by_topic.values()),
+            lag_by_topic=dict(by_topic),
+            rate=rate,
+        )
+    return found
+
+
+def _pipelines(session: Session, view: ClusterView) -> list[dict[str, Any]]:
+    """Only if this cluster has some: asking creates their topics."""
+    if PIPELINES not in view.topics or PROGRESS not in view.topics:
+        return []
+    from penstock.pipelines.control import events
+    from penstock.pipelines.control.store import PipelineStore
+
+    states = events.latest_states(session.client)
+    applied = PipelineStore(session.client).all()
+    return [
+        {"desired": one.desired, "generation": one.generation, **row}
+        for one in applied.values()
+        for row in status_rows(one, states.get(one.name))
+    ]
+
+
+def _figures(
+    topics: Mapping[str, TopicFigures], groups: Mapping[str, GroupFigures], pipelines: Any
+) -> dict[str, float]:
+    """Everything that is kept over time. What stays at zero is kept too while it is recent: charts need the zero."""
+    shown = [t for t in topics.values() if not t.internal]
+    figures = {
+        "in": sum(t.rate or 0 for t in shown),
+        "in_bytes": sum(t.byte_rate or 0 for t in shown),
+        "out": sum(g.rate or 0 for name, g in groups.items() if not admin.is_hidden(name)),
+        "lag": float(sum(g.lag for g in groups.values())),
+        "bytes": float(sum(t.bytes or 0 for t in topics.values())),
+        "under_replicated": float(sum(t.under_replicated for t in topics.values())),
+        "offline": float(sum(t.offline for t in topics.values())),
+    }
+    for topic in shown:
+        if topic.rate is not None:
+            figures[f"topic:{topic.name}:in"] = topic.rate
+        if topic.byte_rate is not None:
+            figures[f"topic:{topic.name}:in_bytes"] = topic.byte_rate
+    for name, group in groups.items():
+        if not admin.is_hidden(name):
+            figures[f"group:{name}:lag"] = float(group.lag)
+            if group.rate is not None:
+                figures[f"group:{name}:out"] = group.rate
+    for row in pipelines:
+        if row.get("rows_per_second") is not None:
+            figures[f"pipeline:{row['pipeline']}:{row['query']}:rows"] = float(row["rows_per_second"])
+        if row.get("lag") is not None:
+            figures[f"pipeline:{row['pipeline']}:{row['query']}:lag"] = float(row["lag"])
+    return figures

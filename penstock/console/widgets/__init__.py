@@ -1,0 +1,1 @@
+"""Widgets that pages share. They take data and callbacks; none of them asks a cluster."""
