@@ -6,9 +6,11 @@ import asyncio
 import logging
 import os
 import secrets
+import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import uvicorn
 from fastapi import FastAPI
@@ -24,6 +26,19 @@ from penstock.console.context import Context
 from penstock.console.rest.app import create_app
 from penstock.console.settings import ConsoleSettings
 from penstock.operate.errors import UserError
+
+
+class _Server(uvicorn.Server):
+    """Signals are ours: uvicorn would raise them again after its end, and nothing of ours would be closed."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def leave(self) -> None:
+        self.force_exit = self.should_exit  # the second signal: at once
+        self.should_exit = True
+
 
 THREADS = 64  # tails and searches wait in threads
 
@@ -90,11 +105,13 @@ def run(settings: ConsoleSettings, clusters: list[Cluster], say: Callable[[str],
         ssl_keyfile=settings.key,
         lifespan="on",
     )
-    server = uvicorn.Server(config)
+    server = _Server(config)
     token = f"?token={context.logins.token}" if settings.on_loopback and context.users is None else ""
 
     async def serve() -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="console"))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, server.leave)
         for cluster in clusters:
             cluster.start()
         serving = asyncio.create_task(server.serve(sockets=[listening]))
