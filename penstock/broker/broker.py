@@ -36,7 +36,9 @@ from penstock.store.interface import TreeStore
 
 if TYPE_CHECKING:
     from penstock.base.settings import Settings
+    from penstock.broker.quota_metering import QuotaMetering
     from penstock.security.acl_store import AclStore
+    from penstock.security.quotas import ClientQuotas
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +78,8 @@ class Broker:
         self.transaction_links: Any = None
         self.authorizer = new_authorizer(settings, self.metrics, self.clock)  # None: everybody may everything
         self.acls: AclStore | None = None
+        self.quotas: ClientQuotas | None = None  # none while no quota is set
+        self._metering: QuotaMetering | None = None
         self.inter_broker_security: Any = None
         self.secret_keeper: BrokerSecretKeeper | None = None  # what brokers prove themselves with; None: a node alone
         self.fetch_sessions: Any = None
@@ -281,9 +285,19 @@ class Broker:
 
     def _image_changed(self, delta: ImageDelta, image: MetadataImage) -> None:
         """The member has taken in dynamic settings of this broker already: logs must follow."""
-        if any(kind == "broker" for kind, _ in delta.configs_changed):
+        kinds = {kind for kind, _ in delta.configs_changed}
+        if kinds & {"user", "client", "ip"}:
+            self._take_quotas(image)
+        if "broker" in kinds:
             self.loop.call_soon(self.replicas.refresh_configs)
             self.limits.take(self.settings)
+
+    def _take_quotas(self, image: MetadataImage) -> None:
+        if self._metering is None:
+            from penstock.broker.quota_metering import QuotaMetering
+
+            self._metering = QuotaMetering(self)
+        self._metering.take(image)
 
     def _directory_failed(self, directory: Path, logs: list[Any]) -> None:
         logger.error("log directory=%s failed, %d replicas are off line", directory, len(logs))

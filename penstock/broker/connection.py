@@ -68,6 +68,7 @@ class Connection:
         "busy",
         "claimed_bytes",
         "client_host",
+        "client_id",
         "close_when_drained",
         "closed",
         "dirty",
@@ -79,6 +80,7 @@ class Connection:
         "listener",
         "local_address",
         "loop",
+        "mute_next",
         "on_close",
         "outbox",
         "principal",
@@ -105,6 +107,7 @@ class Connection:
         self.authenticated = False  # by SASL
         self.admitted = listener.open_access  # whether the dispatcher need not look who calls
         self.broker_id = -1  # the broker that is proven to be at the other end
+        self.client_id = ""  # of the fetch in work, while quotas are set
         self.proof: Any = None  # a proof of that under way
         self.access: Access | None = None  # what it may do, as far as it was asked; see security.authorizer
         self.produce_shape: ProduceShape | None = None  # what its last produce looked like
@@ -119,6 +122,7 @@ class Connection:
         self.outbox = self._new_outbox(sock)
         self.last_active = dispatcher.coarse_time
         self.busy = False  # a request is in work that later ones must not overtake
+        self.mute_next = 0.0  # seconds to be muted once that is done
         self.blocked = False  # the client does not take what we send
         self.warming = False  # a thread reads a cold region
         self.dirty = False  # has answers to send at the end of this wake-up
@@ -284,13 +288,24 @@ class Connection:
         slot.parts = parts
         self.mark_dirty()
         if self.busy:
-            self.busy = False
-            if not self.closed:
-                self.loop.call_soon(self.resume)
+            self.work_done()
+
+    def work_done(self) -> None:
+        """What later requests had to wait for is over."""
+        self.busy = False
+        if self.mute_next:
+            self.mute(self.mute_next)
+        elif not self.closed:
+            self.loop.call_soon(self.resume)
 
     def mute(self, seconds: float) -> None:
-        """A client over its quota: read nothing more from it for a while."""
+        """A client over its quota: read nothing more from it for a while (after what is in work)."""
+        if self.busy:
+            self.mute_next = max(self.mute_next, seconds)
+            return
+        self.mute_next = 0.0
         self.busy = True
+        self.stop_reading()
         self.loop.call_later(seconds, self.unmute)
 
     def unmute(self) -> None:
@@ -385,7 +400,7 @@ class Connection:
     def close_gracefully(self) -> None:
         """Answer what is in work, then close."""
         self.stop_reading()
-        if self.idle:
+        if not self.slots and not self.outbox.parts:
             self.close()
         else:
             self.close_when_drained = True

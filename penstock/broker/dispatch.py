@@ -21,6 +21,7 @@ from penstock.broker.memory import RequestMemory
 from penstock.broker.outbox import FileRegion
 from penstock.broker.stats import ApiStats
 from penstock.broker.wire import FRAME, UNREADABLE, MalformedFrame, NotYet, skip_tagged_fields
+from penstock.protocol.message_compiler import MalformedMessage
 from penstock.security.broker_proof import PROOF_KEY
 from penstock.store.interface import StoreError
 
@@ -48,8 +49,10 @@ class Route:
         "handle",
         "hot",
         "max_version",
+        "metered",
         "min_version",
         "module",
+        "plain",
         "spec",
         "stats",
     )
@@ -63,6 +66,8 @@ class Route:
         self.first_flexible = spec.first_flexible_version
         self.handle: Any = getattr(module, "handle", None)
         self.hot: HotHandler | None = None
+        self.plain: HotHandler | None = None  # what `hot` is while no quota is set
+        self.metered: HotHandler | None = None  # and while one is; its module may set its own
         # Messages of our own (keys from 10000) are not among kio's: their modules bring their codec.
         self.decode: Any = getattr(module, "decode_request", None)
         self.encode: Any = getattr(module, "encode_response", None)
@@ -110,7 +115,17 @@ class Dispatcher:
             make_hot = getattr(registered.module, "hot_handler", None)
             self.routes[spec.key] = route
             if make_hot is not None:
-                route.hot = make_hot(self, route)
+                route.hot = route.plain = make_hot(self, route)
+
+    def meter_requests(self, wanted: bool) -> None:
+        """Quotas were set, or the last one was taken away."""
+        from penstock.broker.quota_metering import metered_by_time
+
+        for route in self.routes.values():
+            if route.plain is not None:
+                if wanted and route.metered is None:
+                    route.metered = metered_by_time(self, route, route.plain)
+                route.hot = route.metered if wanted else route.plain
 
     def wake_up(self) -> float:
         self.now = self.coarse_time = now = time.monotonic()
@@ -264,13 +279,20 @@ class Dispatcher:
         self, connection: Connection, slot: Slot, route: Route, context: RequestContext, request: Any
     ) -> None:
         try:
-            response = await self._handle(route, context, request)
+            if self.broker.quotas is None:
+                response = await self._handle(route, context, request)
+            else:
+                response = await self._handle_metered(connection, route, context, request)
             parts = () if response is None else self.encode(route, context, response)
             if code := getattr(response, "error_code", 0):
                 route.stats.error(code)
         except asyncio.CancelledError:
             connection.close()
             raise
+        except MalformedMessage as error:
+            logger.info("closing client=%s: %s", connection.client_host, error)
+            connection.close()
+            return
         except Exception:
             logger.exception("closing client=%s: %s failed", connection.client_host, route.spec.name)
             route.stats.error(UNKNOWN_SERVER_ERROR)
@@ -279,6 +301,20 @@ class Dispatcher:
         connection.finish(slot, parts)
         if context.throttle_time_ms > 0:
             connection.mute(context.throttle_time_ms / 1000)
+
+    async def _handle_metered(self, connection: Connection, route: Route, context: RequestContext, request: Any) -> Any:
+        """The same where quotas are set: the time that it took counts, and the answer tells the pause."""
+        from penstock.broker.quota_metering import Stopwatch
+
+        watch = Stopwatch()
+        response = await watch.run(self._handle(route, context, request))
+        quotas = self.broker.quotas
+        if quotas is not None and not route.spec.inter_broker_only:
+            pause_ms = quotas.worked(connection, context.client_id, watch.seconds)
+            context.throttle_time_ms = max(context.throttle_time_ms, pause_ms)
+        if context.throttle_time_ms > 0 and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = context.throttle_time_ms
+        return response
 
     async def _handle(self, route: Route, context: RequestContext, request: Any) -> Any:
         try:
@@ -290,6 +326,8 @@ class Dispatcher:
         except StoreError as error:
             logger.warning("%s of client=%s: %s", route.spec.name, context.client_host, error)
             code, message = KAFKA_STORAGE_ERROR, f"The cluster's metadata cannot be read or written now: {error}"
+        except MalformedMessage:
+            raise
         except Exception:
             logger.exception("%s of client=%s failed", route.spec.name, context.client_host)
             code, message = UNKNOWN_SERVER_ERROR, None

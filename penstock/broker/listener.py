@@ -26,6 +26,9 @@ def plain_host(host: str) -> str:
     return host[7:] if host.startswith("::ffff:") else host
 
 
+LONGEST_HOLD_SECONDS = 10.0  # a connection over its address's rate is closed after so long at most
+
+
 class ConnectionLimits:
     """Connections of the whole broker: how many, and how many per address."""
 
@@ -159,6 +162,13 @@ class Listener:
             self._refused("per_ip")
             sock.close()
             return
+        quotas = self.dispatcher.broker.quotas
+        pause = quotas.connected(host) if quotas is not None else 0.0
+        if pause > 0:
+            # As Kafka: it is not served, and it learns that late, so that trying again at once brings nothing.
+            self._refused("ip_rate")
+            self.loop.call_later(min(pause, LONGEST_HOLD_SECONDS), self._let_go, sock, host)
+            return
         self._opened.value += 1
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -173,6 +183,10 @@ class Listener:
             return
         self.connections.add(connection)
         connection.start_reading()
+
+    def _let_go(self, sock: socket.socket, host: str) -> None:
+        sock.close()
+        self.limits.leave(host)
 
     def _new_connection(self, sock: socket.socket, host: str) -> Connection:
         if self.tls is None:

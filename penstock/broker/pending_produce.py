@@ -12,7 +12,16 @@ from penstock.log.results import AppendResult
 class PendingProduce(Slot):
     """A produce between its appends and its answer."""
 
-    __slots__ = ("acks", "connection", "correlation_id", "results", "stands_for", "timeout_ms", "version")
+    __slots__ = (
+        "acks",
+        "connection",
+        "correlation_id",
+        "results",
+        "stands_for",
+        "throttle_ms",
+        "timeout_ms",
+        "version",
+    )
 
     def __init__(
         self,
@@ -31,6 +40,7 @@ class PendingProduce(Slot):
         self.acks = acks
         self.timeout_ms = timeout_ms
         self.results: Results = []
+        self.throttle_ms = 0  # the pause that a quota demands
         self.stands_for: Slot | None = None  # the shaped one that it replaces in the connection's order
 
 

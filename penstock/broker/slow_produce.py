@@ -115,8 +115,7 @@ class SlowProduce:
             connection.close()
             return
         self._handler.appended(pending)
-        connection.busy = False
-        connection.loop.call_soon(connection.resume)
+        connection.work_done()
 
     def _may_write(self, connection: Connection, topic: str) -> bool:
         authorizer = self._handler.authorizer

@@ -7,19 +7,16 @@ and for which the connection is not read. Connections of proven brokers are exem
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
 from typing import Any
 
 from penstock.base.clock import Clock
 from penstock.base.metrics import Metrics
-from penstock.cluster.image import ConfigKey
 from penstock.security.quota_limits import FETCH, MUTATION, PRODUCE, REQUEST, QuotaLimits
 from penstock.security.quota_rates import SampledRate, TokenBucket
 
 __all__ = ["ClientQuotas"]
 
 METERS = 10_000  # the least recently used are forgotten beyond
-HELD_CONNECTIONS = 1000
 
 MeterKey = tuple[str, str, str]
 
@@ -38,9 +35,9 @@ class ClientQuotas:
         self._meters: OrderedDict[MeterKey, SampledRate | TokenBucket] = OrderedDict()
         self._addresses: OrderedDict[str, SampledRate] = OrderedDict()
 
-    def take(self, configs: Mapping[ConfigKey, Mapping[str, str]]) -> None:
+    def take(self, limits: QuotaLimits) -> None:
         """New limits hold from now on; what was used counts on."""
-        self.limits = QuotaLimits(configs)
+        self.limits = limits
         self._addresses.clear()
 
     @property

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.broker.api.access import require_on_cluster
 from penstock.broker.api.spec import RequestRefused
 from penstock.protocol.errors import ErrorCode
+from penstock.protocol.messages import MalformedMessage
 from penstock.security.acl_model import AclFilter, Operation, PatternType, Permission, ResourceType
 
 if TYPE_CHECKING:
@@ -24,9 +25,10 @@ def acl_store(broker: Broker, ctx: RequestContext, operation: str) -> AclStore:
 
 
 def filter_of(asked: Any) -> AclFilter | None:
-    """None if a part of it is not known to this release, or a name is empty where there must be one."""
+    """None if a part of it is not known to this release. Raises MalformedMessage for what is no filter at all."""
     kinds = (asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
-    if not _all_known(*kinds):
+    refuse_unknown(*kinds)
+    if not all_known(*kinds):
         return None
     return AclFilter(
         ResourceType(asked.resource_type_filter),
@@ -39,16 +41,16 @@ def filter_of(asked: Any) -> AclFilter | None:
     )
 
 
-def _all_known(resource_type: int, pattern_type: int, operation: int, permission: int) -> bool:
+def refuse_unknown(*numbers: int) -> None:
+    """Zero says that the sender itself does not know what it means: Kafka closes such a connection."""
+    if 0 in numbers:
+        raise MalformedMessage("an ACL with unknown elements")
+
+
+def all_known(resource_type: int, pattern_type: int, operation: int, permission: int) -> bool:
     return (
         0 < resource_type <= max(ResourceType)
         and 0 < pattern_type <= max(PatternType)
         and 0 < operation <= max(Operation)
         and 0 < permission <= max(Permission)
-    )
-
-
-def all_known(creation: Any) -> bool:
-    return _all_known(
-        creation.resource_type, creation.resource_pattern_type, creation.operation, creation.permission_type
     )

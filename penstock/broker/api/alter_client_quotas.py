@@ -47,8 +47,7 @@ async def _alter(broker: Broker, entry: Any, validate_only: bool) -> None:
     for operation in entry.ops:
         if operation.key in changes:
             raise BadEntity(f"Duplicate quota key {operation.key}")
-        # A quota that is not known cannot be removed either.
-        problem = quota_problem(entity, operation.key, 1.0 if operation.remove else operation.value)
+        problem = None if operation.remove else quota_problem(entity, operation.key, operation.value)
         if problem is not None:
             raise BadEntity(problem)
         changes[operation.key] = None if operation.remove else rendered(operation.key, operation.value)

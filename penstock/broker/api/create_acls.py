@@ -20,12 +20,12 @@ LONGEST_NAME_CHARACTERS = 4096  # with its escapes it still fits a node's path
 
 
 async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
-    from penstock.broker.api.acl_support import acl_store, all_known
+    from penstock.broker.api.acl_support import acl_store, refuse_unknown
     from penstock.protocol import messages
 
+    for creation in request.creations:
+        refuse_unknown(*_numbers(creation))
     store = acl_store(broker, ctx, "ALTER")
-    if not all(all_known(creation) for creation in request.creations):
-        raise ConnectionAbortedError("an ACL with unknown elements")
     api = messages.api("create_acls")
     results, bindings = [], []
     for creation in request.creations:
@@ -38,11 +38,18 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     return api.Response(results=results)
 
 
+def _numbers(creation: Any) -> tuple[int, int, int, int]:
+    return creation.resource_type, creation.resource_pattern_type, creation.operation, creation.permission_type
+
+
 def _problem(creation: Any) -> str | None:
+    from penstock.broker.api.acl_support import all_known
     from penstock.security.acl_model import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 
     if creation.resource_type == ResourceType.CLUSTER and creation.resource_name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+    if not all_known(*_numbers(creation)):
+        return "Invalid ACL: a type, pattern, operation or permission is UNKNOWN"
     if not creation.resource_name:
         return "Invalid empty resource name"
     if len(creation.resource_name) > LONGEST_NAME_CHARACTERS:

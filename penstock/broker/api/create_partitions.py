@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.access import allowed_topics
 from penstock.broker.api.admin_support import split_duplicates, topic_admin
+from penstock.broker.api.mutation_quota import EXCEEDED, MESSAGE, MutationBudget
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.cluster.topics import MorePartitions
 
 API = ApiSpec(37, "CreatePartitions", 0, 3)
+
+FIRST_STRICT = 3  # with mutation quotas
 
 
 async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
@@ -36,6 +40,11 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
         for topic in single
         if topic.name in alterable
     ]
+    if not request.validate_only:
+        budget = MutationBudget(broker, ctx, FIRST_STRICT)
+        exceeded = [wish.name for wish in wishes if not budget.spend(_added(broker, wish))]
+        answers += [TopicAnswer(name, EXCEEDED, MESSAGE) for name in exceeded]
+        wishes = [wish for wish in wishes if wish.name not in exceeded]
     answers += await topic_admin(broker).add_partitions(wishes, request.timeout_ms, validate_only=request.validate_only)
     api = messages.api("create_partitions")
     return api.Response(
@@ -44,6 +53,11 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
             for a in answers
         ]
     )
+
+
+def _added(broker: Broker, wish: MorePartitions) -> int:
+    topic = broker.image.topics.get(wish.name)
+    return max(wish.total_count - len(topic.partitions), 0) if topic is not None else 0
 
 
 def error_response(request: Any, code: int, message: str | None) -> Any:

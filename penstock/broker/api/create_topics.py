@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.access import allowed, allowed_on_cluster, allowed_topics
 from penstock.broker.api.admin_support import explained, split_duplicates, topic_admin
+from penstock.broker.api.mutation_quota import EXCEEDED, MESSAGE, MutationBudget
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from penstock.cluster.topics import NewTopic, TopicAnswer
 
 API = ApiSpec(19, "CreateTopics", 2, 7)
+
+FIRST_STRICT = 6  # with mutation quotas
 
 
 async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
@@ -39,6 +42,11 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
         for name in sorted(malformed)
     ]
     wanted = [new_topic(t) for t in single if t.name not in malformed]
+    if not request.validate_only:
+        budget = MutationBudget(broker, ctx, FIRST_STRICT)
+        exceeded = [new.name for new in wanted if not budget.spend(_partition_count(broker, new))]
+        answers += [TopicAnswer(name, EXCEEDED, MESSAGE) for name in exceeded]
+        wanted = [new for new in wanted if new.name not in exceeded]
     answers += await topic_admin(broker).create(wanted, request.timeout_ms, validate_only=request.validate_only)
     return messages.api("create_topics").Response(topics=[_result(broker, ctx, answer) for answer in answers])
 
@@ -47,6 +55,12 @@ def error_response(request: Any, code: int, message: str | None) -> Any:
     api = messages.api("create_topics")
     results = [api.CreatableTopicResult(name=t.name, error_code=code, error_message=message) for t in request.topics]
     return api.Response(topics=results)
+
+
+def _partition_count(broker: Broker, new: NewTopic) -> int:
+    if new.assignments:
+        return len(new.assignments)
+    return new.partition_count if new.partition_count > 0 else int(broker.settings["num.partitions"])
 
 
 def _names_a_partition_twice(topic: Any) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -20,15 +21,16 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     from penstock.broker.api.acl_support import acl_store, filter_of
     from penstock.protocol import messages
 
-    store = acl_store(broker, ctx, "ALTER")
     filters = [filter_of(asked) for asked in request.filters]
-    known = [wanted for wanted in filters if wanted is not None]
-    if len(known) != len(filters):
-        raise ConnectionAbortedError("an ACL filter with unknown elements")
+    store = acl_store(broker, ctx, "ALTER")
+    deleted = iter(await store.remove([wanted for wanted in filters if wanted is not None]))
     api = messages.api("delete_acls")
+    invalid = int(ErrorCode.INVALID_REQUEST)
     return api.Response(
         filter_results=[
-            api.DeleteAclsFilterResult(
+            api.DeleteAclsFilterResult(error_code=invalid, error_message="Unknown filter.", matching_acls=[])
+            if wanted is None
+            else api.DeleteAclsFilterResult(
                 error_code=0,
                 error_message=None,
                 matching_acls=[
@@ -43,10 +45,10 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
                         operation=int(binding.operation),
                         permission_type=int(binding.permission),
                     )
-                    for binding in deleted
+                    for binding in next(deleted)
                 ],
             )
-            for deleted in await store.remove(known)
+            for wanted in filters
         ]
     )
 

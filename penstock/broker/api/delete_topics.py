@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.access import allowed
 from penstock.broker.api.admin_support import explained, split_duplicates, topic_admin
+from penstock.broker.api.mutation_quota import EXCEEDED, MESSAGE, MutationBudget
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 API = ApiSpec(20, "DeleteTopics", 1, 6)
+
+FIRST_STRICT = 5  # with mutation quotas
 
 
 async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
@@ -61,6 +64,11 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
             refuse(name, topic_id, ErrorCode.INVALID_REQUEST, "The topic is named by its name and by its id.")
             continue
         by_name[name] = topic_id
+    budget = MutationBudget(broker, ctx, FIRST_STRICT)
+    for name in list(by_name):
+        topic = broker.image.topics.get(name)
+        if topic is not None and not budget.spend(len(topic.partitions)):
+            refuse(name, by_name.pop(name), EXCEEDED, MESSAGE)
     for answer in await topic_admin(broker).delete(list(by_name), request.timeout_ms):
         code = ErrorCode(answer.error_code)
         if code is ErrorCode.TOPIC_DELETION_DISABLED and ctx.api_version < 3:

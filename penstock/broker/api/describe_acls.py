@@ -20,13 +20,11 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     from penstock.protocol import messages
     from penstock.security.acl_model import AclBinding, Pattern
 
-    store = acl_store(broker, ctx, "DESCRIBE")
     wanted = filter_of(request)
-    if wanted is None:
-        raise ConnectionAbortedError("an ACL filter with unknown elements")
+    store = acl_store(broker, ctx, "DESCRIBE")
     api = messages.api("describe_acls")
     by_pattern: dict[Pattern, list[AclBinding]] = {}
-    for binding in store.acls.matching(wanted):
+    for binding in store.acls.matching(wanted) if wanted is not None else ():
         by_pattern.setdefault(binding.pattern, []).append(binding)
     return api.Response(
         error_code=0,

@@ -58,6 +58,11 @@ class FetchHandler:
         if request.replica_id >= 0 and not self._is_follower(connection, request):
             self._refuse_follower(connection, correlation_id, request)
             return
+        quotas = self.broker.quotas
+        if quotas is not None and request.replica_id < 0:
+            connection.client_id = self.dispatcher.client_id(connection)
+            most = quotas.fetch_limit_bytes(connection, connection.client_id)
+            request.max_bytes = request.max_bytes if most is None else min(request.max_bytes, most)
         context = self.sessions.context(request, self.dispatcher.now)
         slot = self.dispatcher.new_slot(connection, self.route)
         if context.error:
@@ -201,6 +206,13 @@ class FetchHandler:
         context: FetchContext,
         results: Results,
     ) -> None:
+        quotas = self.broker.quotas
+        if quotas is not None and request.replica_id < 0:
+            pause_ms = quotas.fetched(connection, connection.client_id, sum(fetched.size for _, fetched in results))
+            if pause_ms:
+                slot.parts = encode_fetch(request.version, correlation_id, 0, context.session_id, [], None, pause_ms)
+                connection.mute(pause_ms / 1000)
+                return
         leaders = None
         fetched_bytes = self.stats.replicated_bytes if request.replica_id >= 0 else self.stats.fetched_bytes
         for _, fetched in results:

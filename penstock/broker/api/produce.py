@@ -10,6 +10,7 @@ v7: zstd allowed · v8: record errors · v10: leader hints (KIP-951) · v12: imp
 from __future__ import annotations
 
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.spec import ApiSpec
@@ -52,7 +53,9 @@ _STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 def hot_handler(dispatcher: Dispatcher, route: Route) -> Any:
-    return ProduceHandler(dispatcher, route).handle_frame
+    handler = ProduceHandler(dispatcher, route)
+    route.metered = handler.handle_metered
+    return handler.handle_frame
 
 
 class ProduceHandler:
@@ -111,6 +114,29 @@ class ProduceHandler:
             if appended_to is not None and topic is not None and topic not in INTERNAL_TOPICS:
                 connection.produce_shape = shape_of(request, connection.buffer, version, position, appended_to)
         self.appended(pending)
+
+    def handle_metered(
+        self, connection: Connection, version: int, correlation_id: int, position: int, end: int
+    ) -> None:
+        """The same where quotas are set."""
+        quotas = self.broker.quotas
+        if quotas is None:
+            self.handle_frame(connection, version, correlation_id, position, end)
+            return
+        client_id = self.dispatcher.client_id(connection)
+        pause_ms = quotas.produced(connection, client_id, end - self.dispatcher.header_position)
+        if not pause_ms and not quotas.measures_time:
+            self.handle_frame(connection, version, correlation_id, position, end)
+            return
+        connection.produce_shape = None  # answers of the usual shape tell no pause
+        began = perf_counter()
+        self.handle_frame(connection, version, correlation_id, position, end)
+        pending = connection.slots[-1] if connection.slots else None
+        if isinstance(pending, PendingProduce):
+            connection.produce_shape = None
+            if pending.acks:
+                pause_ms = max(pause_ms, quotas.worked(connection, client_id, perf_counter() - began))
+            pending.throttle_ms = pause_ms
 
     def refuse(self, pending: PendingProduce, request: ProduceRequest, error: int) -> None:
         """The same error for all of it."""
@@ -269,6 +295,8 @@ class ProduceHandler:
             pending.connection.mark_dirty()
 
     def _answer(self, pending: PendingProduce) -> None:
+        if pending.throttle_ms:
+            pending.connection.mute(pending.throttle_ms / 1000)
         failed = [result.error for _, results in pending.results for result in results if result.error]
         for error in failed:
             self.api_stats.error(error)
@@ -284,5 +312,5 @@ class ProduceHandler:
                 leaders = leader_hints(
                     self.broker, pending.connection, [(n, self.topic_name(n, pending.version), i) for n, i in lost]
                 )
-        answer = encode_produce(pending.version, pending.correlation_id, pending.results, 0, leaders)
+        answer = encode_produce(pending.version, pending.correlation_id, pending.results, pending.throttle_ms, leaders)
         (pending.stands_for or pending).parts = (answer,)

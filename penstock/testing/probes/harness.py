@@ -42,7 +42,7 @@ def probe(name: str) -> Callable[[Probe], Probe]:
 
 def run(port: int, only: str = "") -> dict[str, Any]:
     """All probes against the broker on this loopback port."""
-    for module in ("topics", "records", "reading", "configs", "groups", "frames"):
+    for module in ("topics", "records", "reading", "configs", "groups", "frames", "quotas"):
         importlib.import_module(f"penstock.testing.probes.{module}")
     answers = {}
     for name, function in _PROBES.items():
