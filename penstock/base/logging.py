@@ -12,7 +12,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Mapping
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -20,6 +22,8 @@ __all__ = ["StructuredLogger", "configure", "get_logger"]
 
 ROOT_NAME = "penstock"
 _FIELDS = "penstock_fields"
+REPEAT_SECONDS = 60.0
+LINES_REMEMBERED = 1024
 
 logging.getLogger(ROOT_NAME).addHandler(logging.NullHandler())
 
@@ -72,11 +76,38 @@ def configure(level: str = "info", log_format: str = "text", stream: TextIO | No
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     for old in [h for h in logger.handlers if getattr(h, "penstock_configured", False)]:
         logger.removeHandler(old)
+    handler.addFilter(Repetitions())
     handler.penstock_configured = True  # type: ignore[attr-defined]
     logger.addHandler(handler)
     logger.setLevel(level.upper())
     logger.propagate = False
     return handler
+
+
+class Repetitions(logging.Filter):
+    """A failure that lasts is said once, then once a minute: the same line again passes only then, with how often it
+    was left out."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._monotonic = monotonic
+        self._said: OrderedDict[tuple[str, str], list[float]] = OrderedDict()
+        """By line: when it was written last, and how often not since then."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        line = (record.name, f"{record.getMessage()} {getattr(record, _FIELDS, '')}")
+        now = self._monotonic()
+        said = self._said.get(line)
+        if said is not None and now - said[0] < REPEAT_SECONDS:
+            said[1] += 1
+            return False
+        if said is not None and said[1]:
+            setattr(record, _FIELDS, {**getattr(record, _FIELDS, {}), "repeated": int(said[1])})
+        self._said[line] = [now, 0]
+        self._said.move_to_end(line)
+        if len(self._said) > LINES_REMEMBERED:
+            self._said.popitem(last=False)
+        return True
 
 
 def _timestamp(record: logging.LogRecord) -> str:

@@ -337,6 +337,7 @@ class Broker:
             self._background.stop()
         await self._drain()
         await self.coordinators.stop()
+        await self.image_holder.close()
         await self.replicas.stop()
         await self._close_connections()
         if self.metrics_server is not None:

@@ -102,6 +102,15 @@ def connect_sources(broker: Broker) -> None:
     def controller() -> LabelledValues:
         return [((), int(broker.controller.is_active))]
 
+    def missing() -> LabelledValues:
+        return [((), len(broker.replicas.offline))]
+
+    def strays() -> LabelledValues:
+        return [((), broker.log_manager.stray_count())]
+
+    def unreadable() -> LabelledValues:
+        return [((topic,), 1) for topic in broker.image.unreadable]
+
     metrics.source("requests", requests)
     metrics.source("connections", connections)
     metrics.source("requests_in_flight", in_flight)
@@ -112,4 +121,7 @@ def connect_sources(broker: Broker) -> None:
     metrics.source("under_min_isr_partitions", under_min_isr)
     metrics.source("log_size_bytes", log_sizes)
     metrics.source("offline_partitions", offline)
+    metrics.source("offline_replicas", missing)
+    metrics.source("stray_replicas", strays)
+    metrics.source("unreadable_topics", unreadable)
     metrics.source("controller_active", controller)

@@ -62,6 +62,11 @@ class ImageHolder:
             tuple(sorted(self.given_up_replicas())),
         )
 
+    async def close(self) -> None:
+        """Take nothing more: the logs are about to be closed, and a replica that is not found then is not lost."""
+        async with self._applying:
+            self.broker_epoch = -1
+
     async def _take(self, push: ImagePush) -> tuple[int, bool]:
         image = self.image
         if image.cluster_id and push.cluster_id != image.cluster_id:

@@ -22,6 +22,8 @@ from penstock.cluster.zookeeper_process import ZooKeeperProcess, is_serving
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
+LOG_BYTES = 16 * 1024 * 1024
+"""A process log above this is put aside at the next start, in place of the one put aside before."""
 CLUSTER_FILE = "cluster.json"
 
 
@@ -181,9 +183,13 @@ def _wait_for_broker(cluster: LocalCluster, broker_id: int, deadline: float) -> 
 
 
 def _spawn(folder: Path, command: list[str]) -> None:
-    """In a session of its own: the cluster outlives the command that started it."""
+    """In a session of its own: the cluster outlives the command that started it. What it said in earlier lives stays
+    in its log, up to a bound."""
     folder.mkdir(parents=True, exist_ok=True)
-    with _log(folder).open("wb") as log:
+    if _log_size(folder) > LOG_BYTES:
+        _log(folder).replace(folder / "process.log.1")
+    (folder / "log_start").write_text(str(_log_size(folder)))
+    with _log(folder).open("ab") as log:
         process = subprocess.Popen(
             command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
         )
@@ -243,16 +249,24 @@ def _log(folder: Path) -> Path:
     return folder / "process.log"
 
 
+def _log_size(folder: Path) -> int:
+    return _log(folder).stat().st_size if _log(folder).exists() else 0
+
+
+def _words_of_this_life(folder: Path) -> str:
+    try:
+        start = int((folder / "log_start").read_text())
+        return _log(folder).read_bytes()[start:].decode(errors="replace")
+    except (FileNotFoundError, ValueError):
+        return ""
+
+
 def _says_ready(folder: Path) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        return any(line.startswith("ready:") for line in _log(folder).read_text(errors="replace").splitlines())
-    return False
+    return any(line.startswith("ready:") for line in _words_of_this_life(folder).splitlines())
 
 
 def _last_words(folder: Path) -> str:
-    with contextlib.suppress(FileNotFoundError):
-        return _log(folder).read_text(errors="replace")[-400:].strip()
-    return "no log"
+    return _words_of_this_life(folder)[-400:].strip() or "no log"
 
 
 def _accepts(host: str, port: int) -> bool:

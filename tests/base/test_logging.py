@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.base.logging import configure, get_logger
+from penstock.base.logging import Repetitions, configure, get_logger
 
 
 @pytest.fixture(autouse=True)
@@ -57,3 +57,22 @@ def test_the_root_logger_is_never_touched() -> None:
     configure("debug", "json", io.StringIO())
     get_logger("x").info("hello")
     assert (list(root.handlers), root.level) == before
+
+
+def test_a_failure_that_lasts_is_said_once_and_then_seldom() -> None:
+    now = [0.0]
+    stream = io.StringIO()
+    handler = configure("info", "text", stream)
+    handler.filters.clear()
+    handler.addFilter(Repetitions(lambda: now[0]))
+    logger = get_logger("cluster")
+    for _ in range(200):
+        logger.warning("broker 2 cannot be reached", error="refused")
+        now[0] += 0.05
+    logger.warning("broker 3 cannot be reached", error="refused")
+    now[0] += 60
+    logger.warning("broker 2 cannot be reached", error="refused")
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 3
+    assert "broker 2" in lines[0] and "broker 3" in lines[1]
+    assert "broker 2" in lines[2] and lines[2].endswith("repeated=199")

@@ -14,6 +14,7 @@ from penstock.cluster.events import (
     Answer,
     BrokersChanged,
     ConfigsChanged,
+    DecisionOutput,
     Event,
     ImageAcknowledged,
     ReplicaAssignment,
@@ -54,16 +55,20 @@ class World:
     def happen(self, event: Event) -> Answer:
         decision = decide(self.state, event)
         before = self.state.image
-        for write in sorted(decision.output.writes, key=lambda write: write.stage):
-            self.tree.apply(write.operations, SESSION, 0)
-        for path in decision.output.removals:
-            self._remove(path)
+        self._store(decision.output)
         if decision.output.delta is not None:
             assert before.apply(decision.output.delta) == decision.state.image
             assert decision.state.image.version == before.version + 1
         self.state = decision.state
         self.check()
         return decision.output.answer
+
+    def _store(self, output: DecisionOutput) -> None:
+        for write in sorted(output.writes, key=lambda write: write.stage):
+            made = [o for o in write.operations if isinstance(o, Create) and not o.data and o.path in self.tree.nodes]
+            self.tree.apply([o for o in write.operations if o not in made], SESSION, 0)
+        for path in output.removals:
+            self._remove(path)
 
     def _remove(self, path: str) -> None:
         if path not in self.tree.nodes:
@@ -182,10 +187,7 @@ class World:
             }
             live = {w: frozenset(r for r in b if r in brokers) for w, b in bounced.items()}
             decision = settle(replace(loaded.state, image=image), {w: b for w, b in live.items() if b}, loaded.doomed)
-            for write in sorted(decision.output.writes, key=lambda write: write.stage):
-                self.tree.apply(write.operations, SESSION, 0)
-            for path in decision.output.removals:
-                self._remove(path)
+            self._store(decision.output)
             self.state = decision.state
             await store.close()
 
