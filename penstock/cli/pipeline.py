@@ -237,10 +237,13 @@ def restart(session: Session, name: Name) -> None:
 
 
 def _change(session: Session, name: str, desired: Any, verb: str) -> None:
-    from penstock.pipelines.control.store import PipelineStore
+    from penstock.pipelines.control.store import Conflict, PipelineStore
 
     store = PipelineStore(session.client)
-    changed = store.change(_known(store.all(), name), desired)
+    try:
+        changed = store.change(_known(store.all(), name), desired)
+    except Conflict as error:
+        raise UserError(str(error), None, ExitCode.REFUSED) from None
     session.output.result({"name": name, "desired": desired, "generation": changed.generation}, f"{name} {verb}")
 
 

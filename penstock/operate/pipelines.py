@@ -54,6 +54,7 @@ def list_row(applied: Applied, known: Mapping[str, Any] | None) -> dict[str, Any
         "state": state,
         "generation": applied.generation,
         "changed_at_ms": applied.changed_at_ms,
+        "changed_by": applied.changed_by,
         "error": error,
     }
 

@@ -102,6 +102,7 @@ class Execution:
             max_rows_per_trigger=self.spec.settings.max_rows_per_trigger,
             dead_letter_topic=self.spec.dead_letter_topic,
             from_beginning=state.from_beginning,
+            lookups=plan.lookups(self.spec),
         )
 
     def _prepare(self) -> list[Prepared]:

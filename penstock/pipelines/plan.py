@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -51,6 +52,25 @@ def queries(spec: PipelineSpec) -> list[Query]:
     for name, sink in spec.sinks.items():
         groups.setdefault((sink.from_, sink.output_mode), []).append(name)
     return [Query("+".join(sinks), view, tuple(sinks), output_mode) for (view, output_mode), sinks in groups.items()]
+
+
+def lookups(spec: PipelineSpec) -> frozenset[str]:
+    """Sources that lead to the table of a join-latest: without its table, its stream would find nothing."""
+    tables = {view.from_[1] for view in spec.views.values() if view.operator == "join-latest" and len(view.from_) == 2}
+    while True:
+        more = {name for table in tables if table in spec.views for name in _reads(spec, table)}
+        if more <= tables:
+            return frozenset(tables & set(spec.sources))
+        tables |= more
+
+
+def _reads(spec: PipelineSpec, name: str) -> set[str]:
+    """The tables that a view reads, or may read as far as its text says."""
+    view = spec.views[name]
+    if view.from_:
+        return set(view.from_)
+    known = {*spec.sources, *spec.views} - {name}
+    return known & set(re.findall(r"\w+", view.sql)) if view.sql is not None else known
 
 
 def build(spec: PipelineSpec, context: Context) -> Graph:

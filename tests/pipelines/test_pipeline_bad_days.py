@@ -102,6 +102,32 @@ def test_records_deleted_under_a_running_pipeline_stop_it_or_are_passed_over(
     assert found[len(before) :] == ([] if stops else list(range(2000, 2005)))
 
 
+def test_caught_up_means_the_end_even_behind_a_long_stretch_of_aborted_records(
+    spark: Any,
+    broker: BrokerProcess,
+    tmp_path: Path,
+    new_topic: Callable[..., str],
+    produce: Callable[..., None],
+    read_topic: Callable[..., Any],
+) -> None:
+    from confluent_kafka import Producer
+
+    topic = new_topic(partitions=1, label="words")
+    out = new_topic(partitions=1, name=f"{topic}.out")
+    produce(topic, [str(number) for number in range(10)])
+    aborting = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic, "log_level": 0})
+    aborting.init_transactions(30)
+    aborting.begin_transaction()
+    for _ in range(60):
+        aborting.produce(topic, b"777")
+    aborting.flush(30)
+    aborting.abort_transaction(30)
+    produce(topic, [str(number) for number in range(10, 20)])
+    place = Place({"bootstrap.servers": broker.bootstrap}, str(tmp_path / "state"))
+    run(copying(topic, max_rows_per_trigger=12), spark, place, until_caught_up=True)
+    assert values(read_topic(out)) == list(range(20))
+
+
 def test_a_reader_that_passes_over_deleted_records_says_which(
     broker: BrokerProcess,
     new_topic: Callable[..., str],

@@ -19,8 +19,9 @@ from penstock.pipelines.control import driver, events
 from penstock.pipelines.control.metrics import RunnerMetrics
 from penstock.pipelines.control.process import DriverProcess
 from penstock.pipelines.control.runner import Runner
-from penstock.pipelines.control.store import Applied, PipelineStore
+from penstock.pipelines.control.store import Applied, Conflict, PipelineStore
 from penstock.pipelines.spec import SpecError, from_data
+from penstock.testing.broker_process import BrokerProcess
 
 
 @pytest.fixture
@@ -65,6 +66,67 @@ def test_apply_stop_restart_delete(broker: Any, client: SyncClient, tmp_path: Pa
     assert penstock(["pipeline", "delete", name, *there]) == 0
     assert name not in PipelineStore(client).all()
     assert penstock(["pipeline", "stop", name, *there]) == 4
+
+
+def test_of_several_applies_at_once_each_gets_a_generation_of_its_own_or_learns_who_was_faster(
+    client: SyncClient,
+) -> None:
+    name = f"p-{uuid.uuid4().hex[:6]}"
+    spec = from_data(generating(name, "t"))
+    store = PipelineStore(client)
+    outcomes: list[Any] = []
+    starting = threading.Barrier(4)
+
+    def apply() -> None:
+        starting.wait()
+        try:
+            outcomes.append(store.apply(spec).generation)
+        except Conflict as error:
+            outcomes.append(str(error))
+
+    threads = [threading.Thread(target=apply) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    generations = sorted(item for item in outcomes if isinstance(item, int))
+    assert generations == list(range(1, len(generations) + 1))
+    assert store.all()[name].generation == len(generations)
+    # Who changes what he has not seen is told so.
+    told = rf"pipeline {name} was changed by .+@.+ at 20.+ UTC: generation {generations[-1]}"
+    with pytest.raises(Conflict, match=told):
+        store.apply(spec, expected=0)
+    assert store.apply(spec, expected=generations[-1]).generation == generations[-1] + 1
+    store.delete(name)
+
+
+def test_an_apply_that_was_overtaken_between_looking_and_writing_fails(
+    client: SyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = from_data(generating(f"p-{uuid.uuid4().hex[:6]}", "t"))
+    store = PipelineStore(client)
+
+    def overtaken() -> dict[str, Applied]:
+        monkeypatch.undo()
+        PipelineStore(client).apply(spec)
+        return {}
+
+    monkeypatch.setattr(store, "all", overtaken)
+    with pytest.raises(Conflict, match="generation 1 is there"):
+        store.apply(spec)
+    assert store.all()[spec.name].generation == 1
+    store.delete(spec.name)
+
+
+def test_looking_creates_no_topic(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as quiet:
+        there = ["-b", quiet.bootstrap]
+        for command in (["pipeline", "list"], ["pipeline", "status"], ["pipeline", "logs", "p"], ["dlq", "list"]):
+            assert penstock([*command, *there]) == 0
+        assert penstock(["pipeline", "stop", "p", *there]) == penstock(["pipeline", "delete", "p", *there]) == 4
+        penstock(["doctor", *there])
+        with SyncClient(quiet.bootstrap) as looking:
+            assert not [name for name in looking.metadata(None).topics if name.startswith("__penstock")]
 
 
 def test_an_applied_pipeline_holds_no_secret(client: SyncClient) -> None:

@@ -68,3 +68,13 @@ def test_splitting_loses_and_repeats_nothing(
 def test_one_large_partition_feeds_many_tasks() -> None:
     pieces = split_ranges([OffsetRange("t", 0, 0, 900), OffsetRange("t", 1, 0, 100)], 10, None)
     assert len([piece for piece in pieces if piece.partition == 0]) == 9
+
+
+def test_a_replayed_batch_begins_in_a_new_partition_where_it_began_the_first_time() -> None:
+    start = StreamOffset({("t", 0): 10}, {"t": "id"})
+    end = StreamOffset({("t", 0): 20, ("t", 1): 5}, {"t": "id"}, began_at={("t", 1): 3})
+    again = StreamOffset.from_json(end.to_json())
+    assert start.start_for(again).offsets == {("t", 0): 10, ("t", 1): 3}
+    # A topic that was deleted and created anew begins anew, too.
+    other = StreamOffset({("t", 0): 4}, {"t": "other"}, began_at={("t", 0): 1})
+    assert start.start_for(other).offsets == {("t", 0): 1} and start.start_for(other).topic_ids == {"t": "other"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -61,3 +62,18 @@ def test_the_workers_run_this_python(spark: Any) -> None:
             yield pyarrow.RecordBatch.from_pydict({"path": [sys.executable]})
 
     assert {row.path for row in spark.range(1).mapInArrow(executable, "path string").collect()} == {sys.executable}
+
+
+def test_an_editable_install_puts_the_source_where_plain_pyspark_looks_for_it(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    build = f"from setuptools.build_meta import build_editable; print(build_editable({str(tmp_path)!r}))"
+    made = subprocess.run([sys.executable, "-c", build], cwd=root, capture_output=True, text=True, check=True)
+    site = tmp_path / "site"
+    with zipfile.ZipFile(tmp_path / made.stdout.splitlines()[-1]) as wheel:
+        wheel.extractall(site)
+    look = (
+        f"import site, pkgutil; site.addsitedir({str(site)!r});"
+        "print([module.name for module in pkgutil.iter_modules() if module.name.startswith('pyspark_')])"
+    )
+    found = subprocess.run([sys.executable, "-I", "-S", "-c", look], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "['pyspark_penstock']"

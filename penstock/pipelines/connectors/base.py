@@ -40,6 +40,7 @@ class Context:
     given: Mapping[str, str] = field(default_factory=dict)  # `pipeline test`: source → folder with its records
     dead_letter_topic: str = ""
     from_beginning: bool = False  # a backfill: wherever the spec says to start
+    lookups: frozenset[str] = frozenset()  # sources that others look things up in: read whole before anything else
 
     @property
     def spark_options(self) -> dict[str, str]:

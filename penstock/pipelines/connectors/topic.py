@@ -110,6 +110,7 @@ class TopicSource(Source):
         limit = self.options.max_rows_per_trigger or self.context.max_rows_per_trigger
         if limit is not None:
             options["maxOffsetsPerTrigger"] = str(limit)
+            options["wholeFirstBatch"] = str(self.name in self.context.lookups).lower()
         return spark.readStream.format("penstock").options(**options).load()
 
     def _insist_on_topics(self, options: dict[str, str]) -> None:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
+import socket
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
+from penstock.client.client import Client
+from penstock.client.errors import KafkaError
 from penstock.client.records import EARLIEST
 from penstock.client.sync import SyncClient
-from penstock.pipelines.admin import ensure_topic, write
+from penstock.pipelines.admin import ensure_topic
 from penstock.pipelines.connectors.topic_sample import records_of
 from penstock.pipelines.portable import with_contents
 from penstock.pipelines.secrets import plain_secrets
+from penstock.pipelines.spark import sink_transactions as transactions
 from penstock.pipelines.spec import PipelineSpec, SpecError, from_data
 
 TOPIC: Final = "__penstock_pipelines"
@@ -32,6 +39,7 @@ class Applied:
     changed_at_ms: int
     reset: str | None = None  # forget what was read, once per value
     backfill: bool = False
+    changed_by: str | None = None  # user@host
 
     def parsed(self) -> PipelineSpec:
         return from_data(self.spec)
@@ -48,15 +56,25 @@ def partition_of(name: str) -> int:
     return zlib.crc32(name.encode()) % PARTITIONS
 
 
+class Conflict(SpecError):
+    """Somebody else changed the pipeline meanwhile; the message says who and when."""
+
+
 class PipelineStore:
+    """Reading creates nothing. Changes of one pipeline come one after the other: each sees the one before, or fails."""
+
     def __init__(self, client: SyncClient) -> None:
         self._client = client
 
     def ensure(self) -> None:
-        self._client.run(lambda inner: ensure_topic(inner, TOPIC, partitions=PARTITIONS, settings=_SETTINGS))
+        self._client.run(
+            lambda inner: ensure_topic(inner, TOPIC, partitions=PARTITIONS, settings=_SETTINGS, internal=True)
+        )
 
     def all(self) -> dict[str, Applied]:
-        self.ensure()
+        known = self._client.metadata([TOPIC]).topics.get(TOPIC)
+        if known is None or known.error_code:
+            return {}
         found: dict[str, Applied] = {}
         for _, record in records_of(self._client, TOPIC, start=EARLIEST, limit=_MANY):
             name = (record.key or b"").decode()
@@ -66,38 +84,88 @@ class PipelineStore:
                 found[name] = Applied.from_json(record.value)
         return dict(sorted(found.items()))
 
-    def apply(self, spec: PipelineSpec, *, reset: str | None = None, backfill: bool = False) -> Applied:
+    def apply(
+        self, spec: PipelineSpec, *, reset: str | None = None, backfill: bool = False, expected: int | None = None
+    ) -> Applied:
+        """Store a pipeline. `expected`: the generation that the change was made of; 0 for none; None for whichever."""
         data = with_contents(spec.to_data())
         for path in plain_secrets(data):
             raise SpecError(
                 f"{'.'.join(path)} is a secret in plain text; write ${{env:NAME}} or ${{file:PATH}}, since an applied"
                 " pipeline can be read by whoever can read the topic"
             )
-        known = self.all().get(spec.name)
-        applied = Applied(
-            name=spec.name,
-            spec=data,
-            desired="running",
-            generation=1 if known is None else known.generation + 1,
-            changed_at_ms=_now_ms(),
-            reset=reset if reset is not None else (known.reset if known is not None else None),
-            backfill=backfill if reset is not None else (known.backfill if known is not None else False),
-        )
-        self._put(applied.name, applied.to_json())
+
+        def change(known: Applied | None) -> Applied:
+            return Applied(
+                name=spec.name,
+                spec=data,
+                desired="running",
+                generation=1 if known is None else known.generation + 1,
+                changed_at_ms=_now_ms(),
+                reset=reset if reset is not None else (known.reset if known is not None else None),
+                backfill=backfill if reset is not None else (known.backfill if known is not None else False),
+                changed_by=_who(),
+            )
+
+        applied: Applied = self._replace(spec.name, change, expected)
         return applied
 
     def change(self, known: Applied, desired: Literal["running", "stopped"]) -> Applied:
         """Stop, start or (running → running) restart."""
-        changed = replace(known, desired=desired, generation=known.generation + 1, changed_at_ms=_now_ms())
-        self._put(changed.name, changed.to_json())
-        return changed
+
+        def changed(_: Applied | None) -> Applied:
+            return replace(
+                known, desired=desired, generation=known.generation + 1, changed_at_ms=_now_ms(), changed_by=_who()
+            )
+
+        applied: Applied = self._replace(known.name, changed, known.generation)
+        return applied
 
     def delete(self, name: str) -> None:
-        self._put(name, None)
+        self._replace(name, lambda known: None, None)
 
-    def _put(self, name: str, value: bytes | None) -> None:
+    def _replace(self, name: str, change: Callable[[Applied | None], Applied | None], expected: int | None) -> Any:
+        """Compare and set: whoever opens the pipeline's id last reads what was written before and fences the others."""
         self.ensure()
-        self._client.run(lambda inner: write(inner, TOPIC, partition_of(name), [(name.encode(), value, ())]))
+        place = (TOPIC, partition_of(name))
+        owner = self._client.run(lambda inner: transactions.open_transaction(inner, f"penstock.{name}.apply"))
+        self._client.run(lambda inner: transactions.settled(inner, *place))
+        known = self.all().get(name)
+        if expected is not None and expected != (0 if known is None else known.generation):
+            raise Conflict(_conflict(name, known))
+        changed = change(known)
+        value = None if changed is None else changed.to_json()
+
+        async def write(inner: Client) -> None:
+            implicit = await transactions.uses_implicit_partitions(inner)
+            await transactions.write_record(inner, owner, place, name, value, implicit=implicit)
+            await transactions.end_transaction(inner, owner, commit=True, implicit=implicit)
+            await transactions.settled(inner, *place)
+
+        try:
+            self._client.run(write)
+        except (transactions.TransactionLost, KafkaError) as error:
+            if isinstance(error, KafkaError) and error.code not in transactions.FENCED:
+                raise
+            self._client.run(lambda inner: transactions.settled(inner, *place))
+            raise Conflict(_conflict(name, self.all().get(name))) from None
+        return changed
+
+
+def _conflict(name: str, now: Applied | None) -> str:
+    if now is None:
+        return f"pipeline {name} was deleted, or is being changed by somebody else right now; look, then try again"
+    at = datetime.fromtimestamp(now.changed_at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    by = f" by {now.changed_by}" if now.changed_by else ""
+    return f"pipeline {name} was changed{by} at {at}: generation {now.generation} is there. Look at it, then try again"
+
+
+def _who() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in many containers
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def _now_ms() -> int:

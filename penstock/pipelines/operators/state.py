@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from pyspark.sql import Row
@@ -25,7 +25,7 @@ class Processor(StatefulProcessor):
         self.kept = handle.getValueState("kept", self._kept_columns, self._ttl_ms)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N803
-        return iter(self.rows(tuple(key), sorted(rows, key=order), timerValues))
+        return iter(self.rows(tuple(key), in_order(rows), timerValues))
 
     @abstractmethod
     def rows(self, key: tuple[Any, ...], rows: Sequence[Any], timers: Any) -> Iterator[Any]:
@@ -35,9 +35,20 @@ class Processor(StatefulProcessor):
         return
 
 
-def order(row: Any) -> tuple[Any, ...]:
-    """Within a batch Spark gives rows of a key in any order; `_at` says which came first."""
-    return fields(row["_at"])
+def in_order(rows: Iterable[Any]) -> list[Any]:
+    """Within a batch Spark gives rows of a key in any order; `_at` says where each one stood.
+
+    Of one partition the offsets count and nothing else: a record that was written later is newer, whatever its
+    timestamp says. Only between partitions does time decide, as far as it leaves their own order alone.
+    """
+    placed = sorted(((fields(row["_at"]), row) for row in rows), key=lambda item: item[0][1:])
+    newest: dict[tuple[Any, ...], int] = {}
+    keyed = []
+    for number, ((time, topic, partition, _), row) in enumerate(placed):
+        lane = (topic, partition)
+        newest[lane] = max(time, newest.get(lane, time))
+        keyed.append((newest[lane], number, row))
+    return [row for _, _, row in sorted(keyed, key=lambda item: item[:2])]
 
 
 def fields(struct: Any) -> tuple[Any, ...]:
@@ -46,17 +57,18 @@ def fields(struct: Any) -> tuple[Any, ...]:
 
 
 def ordering(rows: Any) -> Any:
-    """The `_at` of rows that come from a topic (time, partition, offset); other rows have no order."""
+    """The `_at` of rows that come from a topic (time, topic, partition, offset); other rows have no order."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    if {"_timestamp", "_partition", "_offset"} <= set(rows.columns):
-        return F.struct(
-            F.unix_micros("_timestamp").alias("time"),
-            F.col("_partition").cast("bigint").alias("partition"),
-            F.col("_offset").alias("offset"),
-        )
     zero = F.lit(0).cast("bigint")
-    return F.struct(zero.alias("time"), zero.alias("partition"), zero.alias("offset"))
+    found = set(rows.columns)
+    is_placed = {"_partition", "_offset"} <= found
+    return F.struct(
+        (F.unix_micros("_timestamp") if is_placed and "_timestamp" in found else zero).alias("time"),
+        (F.col("_topic") if is_placed and "_topic" in found else F.lit("")).alias("topic"),
+        (F.col("_partition").cast("bigint") if is_placed else zero).alias("partition"),
+        (F.col("_offset") if is_placed else zero).alias("offset"),
+    )
 
 
 def made(names: Sequence[str], values: Sequence[Any]) -> Row:

@@ -37,6 +37,7 @@ _SOURCE_OPTIONS: Final = (
     "failOnDataLoss",
     "includeHeaders",
     "groupIdPrefix",
+    "wholeFirstBatch",
 )
 _SINK_OPTIONS: Final = ("topic", "includeHeaders", "deliveryGuarantee", "txnAppId", "txnVersion", "maxBatchBytes")
 # Known to Spark's source or added by Spark itself; they mean nothing here and are let pass.
@@ -80,6 +81,7 @@ class SourceOptions:
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = 15 * 60_000
+    whole_first_batch: bool = False  # what is there at first without a limit: a table to look things up in
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
@@ -119,6 +121,7 @@ class SourceOptions:
             max_offsets_per_trigger=given.positive("maxOffsetsPerTrigger"),
             min_offsets_per_trigger=given.positive("minOffsetsPerTrigger"),
             max_trigger_delay_ms=_duration_ms(given.text("maxTriggerDelay", "15m")),
+            whole_first_batch=given.flag("wholeFirstBatch", False),
             min_partitions=given.positive("minPartitions"),
             max_records_per_partition=given.positive("maxRecordsPerPartition"),
             fail_on_data_loss=given.flag("failOnDataLoss", True),

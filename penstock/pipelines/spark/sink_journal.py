@@ -177,26 +177,8 @@ async def write(
     client: Client, owner: Transaction, key: str, value: bytes | None, *, sequence: int = 0, implicit: bool
 ) -> None:
     """One record as part of the owner's transaction."""
-    partition = partition_of(key)
-    batch = build_batch(
-        [new_record(key.encode(), value, int(time.time() * 1000))],
-        producer_id=owner.producer_id,
-        producer_epoch=owner.epoch,
-        base_sequence=sequence,
-        transactional=True,
-    )
-    if not implicit:
-        await transactions.add_partition(client, owner, TOPIC, partition)
-    attempts = Attempts(client.retry)
-    while True:
-        try:
-            await records.produce(
-                client, TOPIC, partition, batch, transactional_id=owner.transactional_id, implicit_partitions=implicit
-            )
-            return
-        except KafkaError as error:
-            if not (error.retriable or error.code == ErrorCode.CONCURRENT_TRANSACTIONS) or not await attempts.pause():
-                raise
+    place = (TOPIC, partition_of(key))
+    await transactions.write_record(client, owner, place, key, value, sequence=sequence, implicit=implicit)
 
 
 async def forget(client: Client, key: str) -> None:

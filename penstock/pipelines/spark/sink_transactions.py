@@ -9,15 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock.client import records
 from penstock.client.client import Client
 from penstock.client.errors import KafkaError
 from penstock.client.retry import Attempts
 from penstock.protocol import messages
+from penstock.protocol.batch import build_batch
 from penstock.protocol.errors import ErrorCode
+from penstock.protocol.records import new_record
 
 _INIT_PRODUCER_ID_KEY: Final = 22
 _TWO_PHASE_VERSION: Final = 6
@@ -102,6 +106,54 @@ async def add_partition(client: Client, transaction: Transaction, topic: str, pa
         return _Outcome(next((code for code in codes if code), 0))
 
     await _until_settled(client, ask, f"add {topic}-{partition} to {transaction.transactional_id!r}")
+
+
+async def write_record(
+    client: Client,
+    owner: Transaction,
+    place: tuple[str, int],
+    key: str,
+    value: bytes | None,
+    *,
+    sequence: int = 0,
+    implicit: bool,
+) -> None:
+    """One record into a (topic, partition) as part of a transaction."""
+    batch = build_batch(
+        [new_record(key.encode(), value, int(time.time() * 1000))],
+        producer_id=owner.producer_id,
+        producer_epoch=owner.epoch,
+        base_sequence=sequence,
+        transactional=True,
+    )
+    if not implicit:
+        await add_partition(client, owner, *place)
+    attempts = Attempts(client.retry)
+    while True:
+        try:
+            await records.produce(
+                client, *place, batch, transactional_id=owner.transactional_id, implicit_partitions=implicit
+            )
+            return
+        except KafkaError as error:
+            if not (error.retriable or error.code == ErrorCode.CONCURRENT_TRANSACTIONS) or not await attempts.pause():
+                raise
+
+
+async def settled(client: Client, topic: str, partition: int) -> None:
+    """Wait until everything that is in a partition now is readable: transactions under way in it have ended."""
+    key = (topic, partition)
+    wanted = (await records.list_offsets(client, {key: records.LATEST}))[key]
+    attempts = Attempts(client.retry, _WAIT_S)
+    while True:
+        stable = (await records.list_offsets(client, {key: records.LATEST}, read_committed=True))[key]
+        for answer in (wanted, stable):
+            if answer.error_code:
+                raise KafkaError(answer.error_code, f"the end of {topic}-{partition}")
+        if stable.offset >= wanted.offset:
+            return
+        if not await attempts.pause():
+            raise KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT, f"transactions in {topic}-{partition} do not end")
 
 
 async def committed_offset(client: Client, group_id: str, topic: str) -> int:

@@ -164,18 +164,19 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = StreamOffset.from_json(start)
         self._show_progress(begin)
-        position, topic_ids = self._current(begin)
+        position, topic_ids, fresh = self._current(begin)
         ends = self._lookup.latest(position) if self._target is None else self._targets(position)
         ends = {key: max(offset, position[key]) for key, offset in ends.items()}
         self._newest = StreamOffset(ends, topic_ids, begin.group_id)
-        if isinstance(limit, ReadMaxRows):
+        if isinstance(limit, ReadMaxRows) and not (self._options.whole_first_batch and begin.is_initial):
             ends = limit_rows(position, ends, limit.max_rows)
         rows = sum(ends[key] - position[key] for key in ends)
         is_unchanged = ends == dict(begin.offsets) and topic_ids == dict(begin.topic_ids)
         if is_unchanged or (not isinstance(limit, ReadAllAvailable) and self._waits_for_more(rows)):
             return start
         self._last_batch_at = time.monotonic()
-        return StreamOffset(ends, topic_ids, begin.group_id, began_at=position if begin.is_initial else None).to_json()
+        began_at = position if begin.is_initial else {key: position[key] for key in fresh}
+        return StreamOffset(ends, topic_ids, begin.group_id, began_at=began_at or None).to_json()
 
     def _waits_for_more(self, rows: int) -> bool:
         minimum = self._options.min_offsets_per_trigger
@@ -187,8 +188,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert self._target is not None
         return {key: self._target.get(key, offset) for key, offset in position.items()}
 
-    def _current(self, begin: StreamOffset) -> tuple[dict[TopicPartition, int], dict[str, str]]:
-        """Where the next batch starts in what exists now, after judging everything that changed since `begin`."""
+    def _current(self, begin: StreamOffset) -> tuple[dict[TopicPartition, int], dict[str, str], list[TopicPartition]]:
+        """Where the next batch starts in what exists now, and which partitions are new, after judging what changed."""
         topics = self._lookup.partitions()
         keys = _keys(topics)
         topic_ids = {topic: topic_id for topic, (topic_id, _) in topics.items()}
@@ -203,7 +204,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if fresh and not gone and not another:
             log.info("new partitions are read from their beginning: %s", fresh)
         position.update(self._lookup.earliest(fresh))
-        return self._still_there(position), topic_ids
+        return self._still_there(position), topic_ids, fresh
 
     def _still_there(self, position: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         first, last = self._lookup.earliest(position), self._lookup.latest(position)

@@ -5,9 +5,9 @@ with three entries more, under names that no topic can have:
 
 - `#ids`: the id of each topic, so that a deleted and re-created topic is noticed although its name is the same;
 - `#group`: the consumer group where progress is shown, chosen once per checkpoint;
-- `#from`: in the first offset of a query only, where it began. Spark does not store the result of `initialOffset`;
-  after a crash in the very first batch it would ask again and, with `startingOffsets=latest`, skip what
-  that batch had read.
+- `#from`: where partitions began that this batch is the first to read, in the first offset of a query all of them.
+  Spark does not store the result of `initialOffset`; after a crash in the very first batch it would ask again and, with
+  `startingOffsets=latest`, skip what that batch had read. The same holds for the beginning of a new partition.
 """
 
 from __future__ import annotations
@@ -60,9 +60,12 @@ class StreamOffset:
 
     def start_for(self, end: StreamOffset) -> StreamOffset:
         """The real start of the batch that ends at `end`: what the first batch had seen wins over a new answer."""
-        if self.is_initial and end.began_at is not None:
+        if end.began_at is None:
+            return self
+        if self.is_initial:
             return replace(self, offsets=end.began_at, topic_ids=end.topic_ids, group_id=end.group_id)
-        return self
+        began = {topic: end.topic_ids[topic] for topic, _ in end.began_at if topic in end.topic_ids}
+        return replace(self, offsets={**self.offsets, **end.began_at}, topic_ids={**self.topic_ids, **began})
 
 
 def _nested(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
