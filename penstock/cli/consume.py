@@ -67,7 +67,7 @@ def consume(
     if until_end or until is not None:
         ends.offsets = reader.end_offsets() if until_end else {}
     with reader:
-        _copy(reader.batches(ends), render, accepts, ends)
+        _copy(reader.batches(ends), render, accepts, ends, commits=group is not None)
 
 
 def _renderer(session: Session, format_: str | None, keys_only: bool, decode: Callable[[bytes], Any] | None) -> Render:
@@ -120,7 +120,9 @@ def _decoder(kind: str | None, schema: str | None, registry: str | None) -> Call
     return value_decoder(kind, schema, registry)
 
 
-def _copy(batches: Iterator[list[Any]], render: Render, accepts: Callable[[Any], bool] | None, ends: Ends) -> None:
+def _copy(
+    batches: Iterator[list[Any]], render: Render, accepts: Callable[[Any], bool] | None, ends: Ends, commits: bool
+) -> None:
     out = sys.stdout.buffer
     on_terminal = sys.stdout.isatty()
     for batch in batches:
@@ -132,6 +134,7 @@ def _copy(batches: Iterator[list[Any]], render: Render, accepts: Callable[[Any],
             out.writelines(for_terminal(render([message])) for message in kept)
         elif kept:
             out.write(render(kept))
-        if on_terminal or len(batch) < BATCH:  # a slow stream is seen at once, a fast one in large writes
+        # A slow stream is seen at once, a fast one in large writes; a group commits only what the output has taken.
+        if on_terminal or commits or len(batch) < BATCH:
             out.flush()
     out.flush()

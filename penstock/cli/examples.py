@@ -69,3 +69,11 @@ ELSEWHERE: dict[str, str] = {
     "dlq redrive": "penstock dlq redrive orders.dlq",
 }
 """Run by the tests of clusters and of pipelines, which have what these need."""
+
+
+def example_of(path: str) -> str | None:
+    for table in (EXAMPLES, SERVERS, ELSEWHERE):
+        if path in table:
+            return table[path]
+    group = path.split()[0]
+    return ELSEWHERE.get(group)

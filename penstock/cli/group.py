@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 app = new_app("Consumer groups: members, lag, offsets, rebalances.")
 
+GROUP_STATES = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Stable", "Dead", "Empty")
+
 Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False, autocompletion=suggest.groups)]
 
 
@@ -38,6 +40,8 @@ def list_groups(
     session: Session, state: Annotated[str | None, typer.Option("--state", help="Only groups in this state.")] = None
 ) -> None:
     """List groups with their state and type."""
+    if state is not None and state.lower() not in map(str.lower, GROUP_STATES):
+        raise usage_error(f"--state {state!r} is unknown", f"there is {', '.join(GROUP_STATES)}")
     rows = [
         {"group": name, "state": g.group_state, "type": g.group_type or "classic", "protocol": g.protocol_type or None}
         for name, g in sorted(all_groups(session).items())
@@ -126,7 +130,7 @@ def reset(
     if dry_run:
         return
     insist_on_no_members(session, name)
-    confirm(f"Move {len(rows)} offsets of {name}?", yes or session.output.as_json)
+    confirm(f"Move {len(rows)} offsets of {name}?", yes)
     commit_offsets(session, name, {key: new for key, (_, new) in plan.items()})
     if not session.output.as_json:
         session.output.text(f"{len(rows)} offsets of {name} moved")

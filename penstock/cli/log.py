@@ -40,7 +40,7 @@ def _holds_a_log(path: Path) -> bool:
             offset_of(name) is not None or name.endswith("-checkpoint") or name in (PARTITION_METADATA, META_PROPERTIES)
         )
     return any(
-        partition_of(entry.name) is not None if entry.is_dir() else _holds_a_log(entry) for entry in path.iterdir()
+        (not entry.is_dir() or partition_of(entry.name) is not None) and _holds_a_log(entry) for entry in path.iterdir()
     )
 
 

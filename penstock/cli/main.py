@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -65,14 +66,32 @@ def build() -> Any:
             built = typer.main.get_command(app)
             built.name = cmd_name
             built.short_help = COMMANDS[cmd_name][1]
+            _add_examples(built, cmd_name)
             return built
 
-    root = typer.Typer(cls=LazyGroup, add_completion=False, no_args_is_help=True, rich_markup_mode=None)
+    root = typer.Typer(
+        cls=LazyGroup,
+        add_completion=False,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
 
     @root.callback(help="A Kafka-compatible commit log with pipelines on Spark.")
     def penstock() -> None: ...
 
     return typer.main.get_command(root)
+
+
+def _add_examples(command: Any, path: str) -> None:
+    """Each command's help ends with the example that docs/cli.md shows and the suite runs."""
+    from penstock.cli.examples import example_of
+
+    example = example_of(path)
+    if example is not None:
+        command.epilog = f"Example:  {example}"
+    for name, child in getattr(command, "commands", {}).items():
+        _add_examples(child, f"{path} {name}")
 
 
 def run(arguments: list[str]) -> int:
@@ -104,6 +123,14 @@ def _pipe_closed() -> int:
     return ExitCode.OK
 
 
+def _output_refused(error: OSError) -> int:
+    """Standard output goes to a disk that is full or broken; what is still buffered cannot be written either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return _complain(
+        f"the output could not be written: {error.strerror}", "make room and run it again", ExitCode.FAILED
+    )
+
+
 def unknown_command(name: str) -> UserError:
     import difflib
 
@@ -128,6 +155,8 @@ def _from_library(error: Exception) -> int:
         return _from_librdkafka(error.args[0])
     if isinstance(error, OSError) and error.filename is not None:
         return _complain(f"{error.filename}: {error.strerror}", None, ExitCode.FAILED)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+        return _output_refused(error)
     raise error
 
 

@@ -114,7 +114,7 @@ def reassign(
     session.output.rows(rows, ["topic", "partition", "from", "to"], right=["partition"], empty="nothing has to move")
     if dry_run or not changed:
         return
-    confirm(f"Move {len(changed)} partitions?", yes or session.output.as_json)
+    confirm(f"Move {len(changed)} partitions?", yes)
     if throttle:
         throttle_moves(session, changed, current, throttle)
     try:

@@ -46,7 +46,12 @@ def produce(
     tombstones: Annotated[
         bool, typer.Option("--tombstones", "-Z", help="An empty value is a tombstone (null).")
     ] = False,
-    partition: Annotated[int, typer.Option("--partition", min=-1, help="Write to this one; -1: by key.")] = -1,
+    partition: Annotated[
+        int | None, typer.Option("--partition", min=-1, help="Write to this one; -1: by key.", show_default=False)
+    ] = None,
+    repartition: Annotated[
+        bool, typer.Option("--repartition", help="With -f json: place by key, whatever partition the records had.")
+    ] = False,
     compression: Annotated[str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")] = "none",
     rate: Annotated[float, typer.Option("--rate", min=0, help="Records per second; 0: as fast as it goes.")] = 0.0,
     acks: Annotated[str, typer.Option("--acks", help="all, 1 or 0.")] = "all",
@@ -57,6 +62,11 @@ def produce(
 ) -> None:
     """Write records: one per line of standard input or of the files."""
     headers = [_header(pair) for pair in header or []] or None
+    if repartition:
+        if partition not in (None, -1):
+            raise usage_error("--partition and --repartition contradict each other", "take one of them")
+        partition = -1
+    place = -1 if partition is None else partition
     if key is not None and key_separator is not None:
         raise usage_error("--key and --key-separator contradict each other", "take one of them")
     if key_separator == "":
@@ -64,16 +74,16 @@ def produce(
     records: Iterator[Record]
     if format_ == "lines":
         blocks = _blocks(_streams(files), key_separator, key, tombstones)
-        records = ((row["key"], row["value"], headers, partition, 0) for block, _ in blocks for row in block)
+        records = ((row["key"], row["value"], headers, place, 0) for block, _ in blocks for row in block)
     elif format_ == "json":
         records = _from_json(_streams(files), headers, partition)
     elif format_ == "raw":
-        records = _from_files(files, key, headers, partition)
+        records = _from_files(files, key, headers, place)
     else:
         raise usage_error(f"--format {format_!r} is unknown", "there is lines, json and raw")
     writer = Writer(session, topic, compression, acks, transactional)
     if format_ == "lines" and headers is None and rate <= 0:
-        written = writer.write_blocks(blocks, partition)
+        written = writer.write_blocks(blocks, place)
     else:
         written = writer.write(_paced(records, rate) if rate > 0 else records)
     if session.output.as_json:
@@ -142,7 +152,7 @@ def _blocks(
             done += len(lines)
 
 
-def _from_json(streams: Iterable[BufferedReader], headers: Headers | None, partition: int) -> Iterator[Record]:
+def _from_json(streams: Iterable[BufferedReader], headers: Headers | None, partition: int | None) -> Iterator[Record]:
     for stream in streams:
         for number, line in enumerate(stream, 1):
             if not line.strip():

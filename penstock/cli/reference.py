@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.cli.examples import ELSEWHERE, EXAMPLES, SERVERS
+from penstock.cli.examples import example_of
 from penstock.cli.main import build
 from penstock.operate.errors import ExitCode
 
@@ -36,14 +36,6 @@ def _walk(path: str, command: Any) -> Iterator[tuple[str, Any]]:
         yield path, command
     for name, child in (nested or {}).items():
         yield from _walk(f"{path} {name}", child)
-
-
-def example_of(path: str) -> str | None:
-    for table in (EXAMPLES, SERVERS, ELSEWHERE):
-        if path in table:
-            return table[path]
-    group = path.split()[0]
-    return ELSEWHERE.get(group)
 
 
 def _options(command: Any) -> Iterator[tuple[str, str]]:

@@ -1,8 +1,8 @@
 """`penstock topic export | import | copy`: records in JSONL or Parquet files, exactly, with progress, resumable.
 
-A JSONL line is what `consume --json` prints. Keys, values, headers, timestamps and nulls come back as they were;
-offsets do not (the target gives its own). Export writes to `FILE.part` and renames at the end, so a file has its name
-only when it is complete; `--resume` goes on where a broken export stopped.
+A JSONL line is what `consume --json` prints. Keys, values, headers, timestamps, partitions and nulls come back as they
+were; offsets do not (the target gives its own). Export writes to `FILE.part` and renames at the end, so a file has
+its name only when it is complete; `--resume` goes on where a broken export stopped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import typer
 
 from penstock.cli import suggest
 from penstock.cli.typed import command
-from penstock.operate import admin
+from penstock.operate import admin, topic_copy
 from penstock.operate.errors import ExitCode, UserError, usage_error
 from penstock.operate.record_format import as_object
 from penstock.operate.record_reader import Ends, Reader
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=suggest.topics)]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Ends with .jsonl or .parquet.", show_default=False)]
 CHUNK_RECORDS = 100_000  # after so many an import notes how far it is
+Repartition = Annotated[bool, typer.Option("--repartition", help="Place records by key, wherever they were.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with a transfer that was broken off.")]
 
 
@@ -168,21 +169,23 @@ def import_(
     session: Session,
     topic: Topic,
     file: File,
-    keep_partitions: Annotated[
-        bool, typer.Option("--keep-partitions", help="Write each record to the partition it had.")
-    ] = False,
+    repartition: Repartition = False,
     resume: Resume = False,
 ) -> None:
-    """Write the records of a JSONL or Parquet file into a topic.
+    """Write the records of a JSONL or Parquet file into a topic, each to the partition it had.
 
-    --resume skips what is surely in the topic; up to 100,000 records behind that may come twice.
+    A topic that is not there is made with as many partitions as the file names. --resume skips what is surely in the
+    topic; up to 100,000 records behind that may come twice.
     """
     if not file.is_file():
         raise UserError(f"there is no file {file}", code=ExitCode.NOT_FOUND)
     kind = _kind(file)
     journal = file.with_name(f"{file.name}.{topic}.imported")
     skip = _imported(journal) if resume else 0
-    source = _read_jsonl(file, keep_partitions) if kind == "jsonl" else _read_parquet(file, keep_partitions)
+    partition = -1 if repartition else None
+    source = _read_jsonl(file, partition) if kind == "jsonl" else _read_parquet(file, partition)
+    if not repartition and topic not in admin.cluster(session).topics:
+        _make_for(session, topic, _read_jsonl(file, None) if kind == "jsonl" else _read_parquet(file, None))
     writer = Writer(session, topic, "none", "all", False)
     written = skip
     try:
@@ -200,6 +203,14 @@ def import_(
     session.output.result(
         {"topic": topic, "file": str(file), "records": written}, f"{written} records of {file} in {topic}"
     )
+
+
+def _make_for(session: Session, topic: str, records: Iterator[Record]) -> None:
+    """A topic with all the partitions that the records name; the broker's default if they name none."""
+    highest = max((partition for _, _, _, partition, _ in records), default=-1)
+    topic_copy.make(session, topic, highest + 1 or -1)
+    if highest >= 0:
+        session.output.note(f"penstock: {topic} is new and has {highest + 1} partitions, as many as the file names")
 
 
 def _imported(journal: Path) -> int:
@@ -223,7 +234,7 @@ def _chunks(records: Iterator[Record], size: int) -> Iterator[list[Record]]:
         yield chunk
 
 
-def _read_jsonl(file: Path, keep_partitions: bool) -> Iterator[Record]:
+def _read_jsonl(file: Path, partition: int | None) -> Iterator[Record]:
     with file.open("rb") as stream:
         for number, line in enumerate(stream, 1):
             try:
@@ -234,11 +245,10 @@ def _read_jsonl(file: Path, keep_partitions: bool) -> Iterator[Record]:
                 ) from None
             if not isinstance(row, dict):
                 raise usage_error(f"{file}, line {number} is no JSON object", "export writes one object per line")
-            partition = row.get("partition", -1) if keep_partitions else -1
             yield record_from_object(row, f"{file}, line {number}", None, partition)
 
 
-def _read_parquet(file: Path, keep_partitions: bool) -> Iterator[Record]:
+def _read_parquet(file: Path, partition: int | None) -> Iterator[Record]:
     pyarrow, parquet, schema = _parquet()
     try:
         source = parquet.ParquetFile(file)
@@ -250,8 +260,8 @@ def _read_parquet(file: Path, keep_partitions: bool) -> Iterator[Record]:
     for batch in source.iter_batches():
         for row in batch.to_pylist():
             headers = None if row["headers"] is None else [(h["key"], h["value"]) for h in row["headers"]]
-            partition = row["partition"] if keep_partitions else -1
-            yield row["key"], row["value"], headers, partition, row["timestamp"]
+            own = row.get("partition", -1) if partition is None else partition
+            yield row["key"], row["value"], headers, own, row["timestamp"]
 
 
 def copy(
@@ -262,11 +272,21 @@ def copy(
     to_bootstrap: Annotated[
         str | None, typer.Option("--to", metavar="HOST:PORT", help="The target is in the cluster there.")
     ] = None,
+    repartition: Repartition = False,
 ) -> None:
-    """Copy all records of a topic into another one, also of another cluster."""
+    """Copy all records of a topic into another one, also of another cluster.
+
+    A target that is not there gets the partitions and settings of the source. With as many partitions on both sides a
+    record keeps its own; else it goes by its key, as Java clients place it.
+    """
     from penstock.cli.session import Session as OtherSession
 
     other = OtherSession(to_bootstrap, to_profile, None) if to_bootstrap or to_profile else session
+    topic_copy.refuse_onto_itself(session, source, other, target)
+    partitions = len(admin.topic(session, source).partitions)
+    keeps = topic_copy.make_like(session, source, other, target) == partitions and not repartition
+    if not keeps:
+        session.output.note(f"penstock: records go to the partitions of {target} by their keys, not by where they were")
     reader = Reader(session, [source], None, True, None)
     reader.start(True, None, None)
     ends = Ends(offsets=reader.end_offsets())
@@ -274,7 +294,9 @@ def copy(
     copied = 0
     with reader, session.output.progress(f"copying {source}", reader.left_until(ends)) as progress:
         for batch in reader.batches(ends):
-            copied += writer.write((m.key(), m.value(), m.headers(), -1, m.timestamp()[1]) for m in batch)
+            copied += writer.write(
+                (m.key(), m.value(), m.headers(), m.partition() if keeps else -1, m.timestamp()[1]) for m in batch
+            )
             progress.advance(len(batch))
     session.output.result(
         {"source": source, "target": target, "records": copied}, f"{copied} records of {source} in {target}"

@@ -48,7 +48,11 @@ _NAMES = {"Session": Session, "Output": Output}  # commands import these for the
 def new_app(help_text: str, **options: Any) -> typer.Typer:
     """A group of commands that shows its help when called bare."""
     return typer.Typer(
-        help=help_text, no_args_is_help=options.pop("no_args_is_help", True), add_completion=False, **options
+        help=help_text,
+        no_args_is_help=options.pop("no_args_is_help", True),
+        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        **options,
     )
 
 

@@ -18,8 +18,10 @@ from penstock.operate.errors import ExitCode, UserError
 
 app = new_app("Start a broker on this machine, with everything that belongs to it.", no_args_is_help=False)
 
-Port = Annotated[int, typer.Option(help="Port for Kafka clients, on 127.0.0.1.")]
-MetricsPort = Annotated[int, typer.Option(help="Port for /metrics, /health and /ready.")]
+Port = Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Port for Kafka clients, on 127.0.0.1.")]
+MetricsPort = Annotated[
+    int, typer.Option(min=1, max=65535, metavar="PORT", help="Port for /metrics, /health and /ready.")
+]
 DataDir = Annotated[Path, typer.Option(help="Where all data lives.")]
 Demo = Annotated[bool, typer.Option("--demo", help="Also run the demo: orders, payments and a pipeline over them.")]
 ConsolePort = Annotated[int, typer.Option(help="Port for the web console.")]

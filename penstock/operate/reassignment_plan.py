@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from penstock.operate.errors import usage_error
+
 Plan = dict[tuple[str, int], list[int]]
 
 
 def even_plan(current: Plan, brokers: list[int]) -> Plan:
     """Every broker holds and leads nearly as many as any other; what is well placed stays where it is.
 
-    Deterministic. Replicas of one partition never share a broker; a replication factor above the number of brokers is
-    cut down to it.
+    Deterministic. Replicas of one partition never share a broker, and none gets lost: too few brokers are an error.
     """
     if not current or not brokers:
         return {}
+    (topic, index), most = max(current.items(), key=lambda item: len(item[1]))
+    if len(most) > len(brokers):
+        raise usage_error(
+            f"{topic}-{index} has {len(most)} replicas and would have room for {len(brokers)}",
+            "name as many brokers as there are replicas; fewer replicas are asked for with --plan FILE",
+        )
     load = dict.fromkeys(brokers, 0)
     plan: Plan = {}
-    total = sum(min(len(replicas), len(brokers)) for replicas in current.values())
+    total = sum(len(replicas) for replicas in current.values())
     ceiling = -(-total // len(brokers))
     for key in sorted(current):  # first pass: keep what may stay
         kept: list[int] = []
@@ -25,7 +32,7 @@ def even_plan(current: Plan, brokers: list[int]) -> Plan:
                 load[node] += 1
         plan[key] = kept
     for key in sorted(current):  # second pass: fill the gaps with whoever holds least
-        wanted = min(len(current[key]), len(brokers))
+        wanted = len(current[key])
         while len(plan[key]) < wanted:
             node = min((n for n in brokers if n not in plan[key]), key=lambda n: (load[n], n))
             plan[key].append(node)

@@ -18,6 +18,8 @@ THROTTLES = ("leader.replication.throttled", "follower.replication.throttled")
 
 def unusual_partitions(session: Session, topic: str | None = None) -> list[dict[str, Any]]:
     """Partitions that move, miss replicas, or have no leader."""
+    if topic is not None:
+        admin.topic(session, topic)
     under_way = moving(session)
     rows = []
     for view in admin.cluster(session).topics.values():

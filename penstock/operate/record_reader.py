@@ -67,6 +67,8 @@ class Reader:
         self._make = Consumer
         self._consumer: Any = None
         self._position: dict[Key, int] = {}
+        self._handled: dict[Key, int] = {}  # of a group: what whoever iterates has come back from
+        self._assigned: set[Key] | None = None  # of a group: what it gave us; None before it has
         self._interrupts = Interrupts()
 
     def __enter__(self) -> Reader:
@@ -90,7 +92,7 @@ class Reader:
                 raise usage_error("a group starts where it has committed", "`penstock group reset` moves it")
             self._settings["auto.offset.reset"] = "earliest" if from_beginning else "latest"
             self._consumer = self._make(self._session.librdkafka(**self._settings))
-            self._consumer.subscribe(self._topics)
+            self._consumer.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke)
             return
         starts = self._starts(from_beginning, from_ms, offsets)
         self._consumer = self._make(self._session.librdkafka(**self._settings))
@@ -141,6 +143,9 @@ class Reader:
             if batch:
                 yield batch
                 if self._group is not None:
+                    # Only now: had the output been full, we would not have been asked to go on.
+                    self._handled.update(self._position)
+                    self._position = {}
                     with self._interrupts.held():
                         self._commit()
 
@@ -221,17 +226,26 @@ class Reader:
             return True
         if ends.offsets is None and ends.until_ms is None:
             return False
-        wanted = set(self.keys) if self._group is None else set(ends.offsets or self.keys)
-        return wanted <= ends.reached
+        if self._group is None:
+            return set(self.keys) <= ends.reached
+        # Other members read the rest: our part is done when what we were given is.
+        return self._assigned is not None and self._assigned <= ends.reached
+
+    def _on_assign(self, _: Any, partitions: list[Any]) -> None:
+        self._assigned = (self._assigned or set()) | {(p.topic, p.partition) for p in partitions}
+
+    def _on_revoke(self, _: Any, partitions: list[Any]) -> None:
+        left = (self._assigned or set()) - {(p.topic, p.partition) for p in partitions}
+        self._assigned = left or None  # nothing at all: the next assignment is on its way
 
     def _commit(self) -> None:
-        """Commit what was handed on: with --group at least once, on Ctrl-C too."""
+        """Commit what was handled: with --group at least once, on Ctrl-C too."""
         from confluent_kafka import KafkaException, TopicPartition
 
-        if self._group is None or not self._position:
+        if self._group is None or not self._handled:
             return
-        offsets = [TopicPartition(topic, index, offset) for (topic, index), offset in self._position.items()]
-        self._position = {}
+        offsets = [TopicPartition(topic, index, offset) for (topic, index), offset in self._handled.items()]
+        self._handled = {}
         try:
             self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:

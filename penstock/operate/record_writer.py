@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,7 @@ class Writer:
             "compression.type": compression,
             "acks": acks,
             "message.timeout.ms": 30_000,
+            "partitioner": "murmur2_random",  # a key goes where Java clients and our Spark sink put it
             "delivery.report.only.error": True,  # a call into Python for every record would halve the speed
         }
         if transactional:
@@ -56,9 +58,12 @@ class Writer:
         self._failure: Any = None
         self._failures = 0
         self._count = 0
+        self.partitions: int | None = None  # None while the topic is only about to be made
         try:
             self._producer = Producer(session.librdkafka(**settings))
-            self._producer.list_topics(topic, 10)  # a cluster that is not there is told before we read any input
+            # A cluster that is not there is told before we read any input.
+            described = self._producer.list_topics(topic, 10).topics[topic]
+            self.partitions = len(described.partitions) or None
             if transactional:
                 self._producer.init_transactions(15)
         except KafkaException as error:
@@ -98,6 +103,9 @@ class Writer:
         producer, topic, delivered = self._producer, self._topic, self._delivered
         produce = producer.produce
         for key, value, headers, partition, timestamp in records:
+            if self.partitions is not None and partition >= self.partitions:
+                hint = "--repartition places records by key instead; `penstock topic add-partitions` makes more"
+                raise usage_error(f"record {self._count + 1}: {topic} has no partition {partition}", hint)
             while True:
                 try:
                     produce(topic, value, key, partition, delivered, timestamp=timestamp, headers=headers)
@@ -164,15 +172,29 @@ class Writer:
         return UserError(f"{prefix}{error.str()}", hint, ExitCode.REFUSED)
 
 
-def record_from_object(row: dict[str, Any], where: str, headers: Headers | None = None, partition: int = -1) -> Record:
-    """A record from an object as `consume --json` prints it."""
+FIELDS = ("key", "value", "headers", "timestamp", "partition", "key_encoding", "value_encoding")
+IGNORED_FIELDS = ("topic", "offset")  # printed by `consume --json`; the target has its own
+
+
+def record_from_object(
+    row: dict[str, Any], where: str, headers: Headers | None = None, partition: int | None = None
+) -> Record:
+    """A record from an object as `consume --json` prints it; `partition` (-1: by key) beats the object's own."""
+    for name in row:
+        if name not in FIELDS and name not in IGNORED_FIELDS:
+            close = difflib.get_close_matches(name.lower(), FIELDS, n=1, cutoff=0.6)
+            hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(FIELDS)}"
+            raise usage_error(f"{where}: there is no field {name!r}", hint)
     key = bytes_of(row.get("key"), row.get("key_encoding"), f"{where}, key")
     value = bytes_of(row.get("value"), row.get("value_encoding"), f"{where}, value")
     timestamp = row.get("timestamp") or 0
     if not isinstance(timestamp, int) or not 0 <= timestamp < 1 << 63:
         raise usage_error(f"{where}, timestamp: {timestamp!r} is no time", "it is milliseconds since 1970, a number")
     own = _own_headers(row.get("headers") or [], where)
-    return key, value, [*(headers or []), *own] or None, partition, timestamp
+    chosen = row.get("partition", -1) if partition is None else partition
+    if not isinstance(chosen, int) or isinstance(chosen, bool) or not -1 <= chosen < 1 << 31:
+        raise usage_error(f"{where}, partition: {chosen!r} is no partition", "it is a number from 0 on; -1: by key")
+    return key, value, [*(headers or []), *own] or None, chosen, timestamp
 
 
 def _own_headers(given: Any, where: str) -> Headers:

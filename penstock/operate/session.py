@@ -1,18 +1,19 @@
 """One cluster as its user reaches it: where it is, how to get in, and how to say that it is not there.
 
-Properties come, later ones winning, from the profile (`penstock profile`), the environment (`PENSTOCK_BOOTSTRAP`,
-`PENSTOCK_PROFILE`, `PENSTOCK_PROPERTIES`), and `-X name=value`. Names are those of librdkafka.
+A profile that is named (`-p`, `PENSTOCK_PROFILE`) is taken whole: the environment adds nothing to it, and its password
+goes nowhere else. Without one, `PENSTOCK_BOOTSTRAP` and `PENSTOCK_PROPERTIES` say where the cluster is, and where they
+and `-b` are silent, the profile `default`. `-b` and `-X name=value` come last. Names are those of librdkafka.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from penstock.operate import profiles
+from penstock.operate.client_properties import insist_on_known
 from penstock.operate.errors import ExitCode, UserError, usage_error
 
 if TYPE_CHECKING:
@@ -41,14 +42,14 @@ class Session:
     @staticmethod
     def _collect(bootstrap: str | None, profile: str | None, given: list[str]) -> dict[str, str]:
         collected: dict[str, str] = {"bootstrap.servers": DEFAULT_BOOTSTRAP}
-        collected |= profiles.load(profile or os.environ.get("PENSTOCK_PROFILE"))
-        for pair in os.environ.get("PENSTOCK_PROPERTIES", "").split(";"):
-            if pair.strip():
-                collected |= _property(pair.strip())
-        if "PENSTOCK_BOOTSTRAP" in os.environ:
-            collected["bootstrap.servers"] = os.environ["PENSTOCK_BOOTSTRAP"]
-        for pair in given:
-            collected |= _property(pair)
+        if profile is not None:
+            collected |= _of_profile(profile)
+        else:
+            collected |= _of_environment(is_addressed=bootstrap is not None)
+        chosen = [_property(pair, "-X") for pair in given]
+        for name, value in chosen:
+            collected[name] = value
+        insist_on_known((name for name, _ in chosen), "-X")
         if bootstrap:
             collected["bootstrap.servers"] = bootstrap
         return collected
@@ -88,8 +89,30 @@ class Session:
         return UserError(f"no broker answers at {self.bootstrap}: {detail}", hint, ExitCode.UNREACHABLE)
 
 
-def _property(pair: str) -> Mapping[str, str]:
+def _of_profile(name: str | None) -> dict[str, str]:
+    found = profiles.load(name)
+    insist_on_known(found, f"profile {name or 'default'}")
+    return found
+
+
+def _of_environment(is_addressed: bool) -> dict[str, str]:
+    """What the shell says of the cluster; `is_addressed`: the command line has named one."""
+    profile, bootstrap = os.environ.get("PENSTOCK_PROFILE"), os.environ.get("PENSTOCK_BOOTSTRAP")
+    pairs = [pair.strip() for pair in os.environ.get("PENSTOCK_PROPERTIES", "").split(";") if pair.strip()]
+    if profile:
+        if bootstrap or pairs:
+            other = "PENSTOCK_BOOTSTRAP" if bootstrap else "PENSTOCK_PROPERTIES"
+            raise usage_error(f"PENSTOCK_PROFILE and {other} are both set", "unset one: a profile is taken whole")
+        return _of_profile(profile)
+    if not (bootstrap or pairs or is_addressed):
+        return _of_profile(None)
+    found = dict(_property(pair, "PENSTOCK_PROPERTIES") for pair in pairs)
+    insist_on_known(found, "PENSTOCK_PROPERTIES")
+    return found | ({"bootstrap.servers": bootstrap} if bootstrap else {})
+
+
+def _property(pair: str, origin: str) -> tuple[str, str]:
     name, equals, value = pair.partition("=")
     if not equals or not name.strip():
-        raise usage_error(f"-X {pair!r} is not name=value", "for example -X security.protocol=SASL_SSL")
-    return {name.strip(): value.strip()}
+        raise usage_error(f"{origin} {pair!r} is not name=value", "for example -X security.protocol=SASL_SSL")
+    return name.strip(), value.strip()

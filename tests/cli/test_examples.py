@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.cli.examples import EXAMPLES, SERVERS
-from penstock.cli.reference import commands, example_of
+from penstock.cli.examples import EXAMPLES, SERVERS, example_of
+from penstock.cli.reference import commands
 from penstock.testing.peers import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
