@@ -231,6 +231,7 @@ class Broker:
             holds_replicas=bool(unknown) and await holds_replicas(self.store, self.node_id),
         )
         await self.loop.run_in_executor(None, self.log_manager.start)
+        self.member.clean_stop = self.log_manager.clean_stop
 
     async def _join(self) -> None:
         self.replicas = ReplicaManager(
@@ -345,7 +346,8 @@ class Broker:
         await self.inter_broker.close()
         if self.secret_keeper is not None:
             self.secret_keeper.stop()
-        await self.loop.run_in_executor(None, self.log_manager.stop)
+        epochs = (self.member.incarnation, self.member.broker_epoch)
+        await self.loop.run_in_executor(None, lambda: self.log_manager.stop(broker_epochs=epochs))
         if self.acls is not None:
             await self.acls.stop()
         await self.member.leave()

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.cluster import znodes
+from penstock.cluster.eligible import remember_eligible
 from penstock.cluster.events import Answer, DecisionOutput, ReplicaAssignment, Stage, StoreWrite, TopicPartition
 from penstock.cluster.image import (
     NO_LEADER,
@@ -34,6 +35,7 @@ class ControllerPolicy:
     unclean_leader_election: bool = False
     leader_imbalance_percent: int = 10
     delete_topic_enable: bool = True
+    min_insync_replicas: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,13 @@ class Decision:
 
 
 class Changes:
-    def __init__(self, state: ControllerState) -> None:
+    def __init__(
+        self, state: ControllerState, recorded: Mapping[TopicPartition, Mapping[int, int]] | None = None
+    ) -> None:
+        """`recorded` names the registrations under which ISR members were in sync, where they may not be the present
+        ones: after a failover."""
         self.state = state
+        self._recorded = recorded or {}
         self.image = state.image
         self.policy = state.policy
         self.brokers: dict[int, BrokerRegistration] = dict(state.image.brokers)
@@ -123,12 +130,20 @@ class Changes:
         return self.is_live(broker_id) and broker_id not in partition.offline
 
     def allows_unclean_election(self, topic: str) -> bool:
-        key = "unclean.leader.election.enable"
+        chosen = self._setting(topic, "unclean.leader.election.enable")
+        return self.policy.unclean_leader_election if chosen is None else chosen.strip().lower() == "true"
+
+    def min_isr(self, topic: str, replicas: tuple[int, ...]) -> int:
+        """The one that the controller and all leaders go by."""
+        chosen = self._setting(topic, "min.insync.replicas")
+        return min(self.policy.min_insync_replicas if chosen is None else int(chosen), len(replicas))
+
+    def _setting(self, topic: str, key: str) -> str | None:
         for scope in (("topic", topic), ("broker", "")):
             overrides = self.configs.get(scope, self.image.configs.get(scope, {}))
             if key in overrides:
-                return overrides[key].strip().lower() == "true"
-        return self.policy.unclean_leader_election
+                return overrides[key]
+        return None
 
     # --- changing ---
 
@@ -137,8 +152,13 @@ class Changes:
         self.topic_versions[name] = node_version
 
     def put(self, where: TopicPartition, partition: PartitionRegistration, *, bump: bool = False) -> None:
-        """Let the partition be this from now on; epochs are set at the end."""
+        """Let the partition be this from now on; its ELR follows from what it was, epochs are set at the end."""
         name, index = where
+        epochs = self._recorded.get(where)
+        if epochs is None:
+            epochs = {r: b.epoch for r in partition.replicas if (b := self.image.brokers.get(r)) is not None}
+        min_isr = self.min_isr(name, partition.replicas)
+        partition = remember_eligible(self.partition(name, index), partition, min_isr, epochs)
         topic = self.topic(name)
         assert topic is not None, name
         if index not in topic.partitions:

@@ -27,6 +27,7 @@ from penstock.cluster.elections import (
     leave_isr,
     rebalance_leaders,
 )
+from penstock.cluster.eligible import drop_unproven
 from penstock.cluster.events import (
     AlterPartitions,
     AlterReassignments,
@@ -46,7 +47,7 @@ from penstock.cluster.events import (
     TopicRecord,
     TopicsChanged,
 )
-from penstock.cluster.image import MetadataImage
+from penstock.cluster.image import NO_LEADER, MetadataImage
 from penstock.cluster.isr import alter_partitions
 from penstock.cluster.reassignment import alter_reassignments, finish_if_complete
 from penstock.cluster.state_machines import ReplicaStatus, check_replica_move, deletion_status
@@ -102,18 +103,21 @@ def decide(state: ControllerState, event: Event) -> Decision:
 
 def settle(
     state: ControllerState,
-    bounced: Mapping[TopicPartition, frozenset[int]] | None = None,
+    recorded: Mapping[TopicPartition, Mapping[int, int]] | None = None,
     doomed: Mapping[str, TopicRecord] | None = None,
 ) -> Decision:
     """After a failover, with everything loaded: what the last controller left undone (dead leaders, elections,
-    finished reassignments, the deletion of `doomed` topics) is done now. `bounced` names ISR members that live, but
-    not in the life they were recorded in: they must prove again that they are in sync."""
-    changes = Changes(state)
-    known = set(changes.brokers)
+    finished reassignments, the deletion of `doomed` topics) is done now. `recorded` names the registrations under
+    which ISR members were in sync: who lives, but not in that one, must get in sync again."""
+    changes = Changes(state, recorded)
     for where, partition in list(changes.partitions()):
-        gone = (set(partition.isr) | {partition.leader}) - known - {-1}
-        if bounced and len(partition.replicas) > 1:  # a lone replica has nobody to disagree with
-            gone |= bounced.get(where, frozenset())
+        epochs = (recorded or {}).get(where, {})
+        if partition.partition_epoch >= 0:
+            _follow_min_isr(changes, where)
+            drop_unproven(changes, where)
+        gone = {r for r in {*partition.isr, partition.leader} - {NO_LEADER} if not _is_still(changes, r, epochs)}
+        if partition.leader == NO_LEADER:
+            gone |= set(partition.isr)  # of a release that kept the last members of a dead ISR listed
         if gone:
             leave_isr(changes, where, gone)
     elect_offline_partitions(changes)
@@ -123,6 +127,19 @@ def settle(
         holders = frozenset(r for a in record.assignments.values() for r in a.replicas)
         _bury(changes, record.topic_id, TopicDeletion(name, state.image.version, holders))
     return changes.finish()
+
+
+def _is_still(changes: Changes, broker_id: int, epochs: Mapping[int, int]) -> bool:
+    broker = changes.brokers.get(broker_id)
+    return broker is not None and epochs.get(broker_id, broker.epoch) == broker.epoch
+
+
+def _follow_min_isr(changes: Changes, where: TopicPartition) -> None:
+    """Its min ISR is recorded with a partition, so that controller and leader never go by two."""
+    partition = changes.partition(*where)
+    assert partition is not None
+    if partition.partition_epoch >= 0 and partition.min_isr != changes.min_isr(where[0], partition.replicas):
+        changes.put(where, partition)
 
 
 def _brokers_changed(changes: Changes, event: BrokersChanged) -> Decision:
@@ -141,6 +158,9 @@ def _brokers_changed(changes: Changes, event: BrokersChanged) -> Decision:
         leaving = known is not None and known.epoch == broker.epoch and known.shutting_down
         changes.brokers[broker_id] = replace(broker, shutting_down=leaving)
     if arrived:
+        for where, partition in list(changes.partitions()):
+            if arrived & set(partition.eligible):
+                drop_unproven(changes, where)
         elect_offline_partitions(changes)
     return changes.finish()
 
@@ -198,6 +218,8 @@ def _configs_changed(changes: Changes, event: ConfigsChanged) -> Decision:
     # unclean.leader.election.enable may have been switched on for partitions that wait for a leader.
     everywhere = any(kind == "broker" for kind, _ in event.configs)
     topics = [name for kind, name in event.configs if kind == "topic" and changes.topic(name) is not None]
+    for where, _ in list(changes.partitions(None if everywhere else topics)):
+        _follow_min_isr(changes, where)
     if everywhere or topics:
         elect_offline_partitions(changes, None if everywhere else topics)
     return changes.finish()

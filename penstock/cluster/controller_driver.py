@@ -278,7 +278,7 @@ class ControllerDriver:
             on_topic=self._watcher.on_topic,
         )
         state = await self._give_ids(loaded.state, loaded.without_id)
-        decision = settle(state, loaded.bounced, loaded.doomed)
+        decision = settle(state, loaded.recorded, loaded.doomed)
         await self._writer.write(decision.output)
         self._state = decision.state
         self._note_published()

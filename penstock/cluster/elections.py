@@ -1,7 +1,7 @@
 """Who leads: the choice for each occasion, and the elections that administrators and the imbalance timer ask for.
 
-A leader is always live and, unless an unclean election is allowed, a member of the ISR; the order of the replica list
-decides.
+A leader is always live and, unless an unclean election is allowed, a member of the ISR or of the ELR; once both are
+empty, who led last may lead again (KIP-966). The order of the replica list decides.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock.cluster.changes import Changes, Decision
+from penstock.cluster.eligible import drop_unproven
 from penstock.cluster.events import ElectionKind, ElectLeaders, PartitionAnswer, TopicPartition
 from penstock.cluster.image import NO_LEADER, PartitionRegistration
 from penstock.protocol.errors import ErrorCode
@@ -25,17 +26,30 @@ def first_registration(changes: Changes, partition: PartitionRegistration) -> Pa
 
 
 def elect(changes: Changes, partition: PartitionRegistration, *, unclean: bool) -> PartitionRegistration:
-    """The current leader while it is eligible, else the next one; leader -1 with the last ISR kept if nobody is."""
-    eligible = [r for r in partition.replicas if r in partition.isr and changes.can_serve(partition, r)]
-    if eligible:
-        leader = partition.leader if partition.leader in eligible else eligible[0]
+    """The current leader while it is in sync, else the next one, else one of the ELR; leader -1 if nobody can."""
+    in_sync = [r for r in partition.replicas if r in partition.isr and changes.can_serve(partition, r)]
+    if in_sync:
+        leader = partition.leader if partition.leader in in_sync else in_sync[0]
         # Members that died are not in sync any more; the order of the ISR is kept.
-        isr = tuple(r for r in partition.isr if r in eligible)
+        isr = tuple(r for r in partition.isr if r in in_sync)
         return replace(partition, leader=leader, isr=isr)
-    if unclean:
-        live = [r for r in partition.replicas if changes.can_serve(partition, r)]
-        if live:
-            return replace(partition, leader=live[0], isr=(live[0],), recovering=False)
+    live = [r for r in partition.replicas if changes.can_serve(partition, r)]
+    trusted = [r for r in live if r in partition.eligible]
+    if not trusted and not partition.isr and not partition.eligible:
+        # Nobody can prove anything any more. Who led last wrote the most; everybody else may lack some of it.
+        trusted = [r for r in partition.last_known if r in live]
+    if trusted:
+        return replace(partition, leader=trusted[0], isr=(trusted[0],))
+    if unclean and live:
+        return replace(
+            partition,
+            leader=live[0],
+            isr=(live[0],),
+            recovering=False,
+            eligible=(),
+            eligible_epochs=(),
+            last_known=(),
+        )
     return replace(partition, leader=NO_LEADER)
 
 
@@ -113,16 +127,18 @@ def rebalance_leaders(changes: Changes) -> Decision:
 
 
 def leave_isr(changes: Changes, where: TopicPartition, leaving: Mapping[int, object] | set[int]) -> None:
-    """Replicas that are gone (or going) lose leadership and their place in the ISR; the last ISR member stays
-    listed."""
+    """Replicas that are gone (or going) lose leadership and their place in the ISR; below min ISR they are remembered
+    as eligible, unless they are back already and cannot prove that they have all they had."""
     partition = changes.partition(*where)
     assert partition is not None
     if partition.partition_epoch < 0:
         return
     rest = tuple(r for r in partition.isr if r not in leaving)
-    shrunk = replace(partition, isr=rest) if rest else partition
+    if rest != partition.isr:
+        changes.put(where, replace(partition, isr=rest))
+        drop_unproven(changes, where)
     if partition.leader in leaving:
-        elected = elect(changes, shrunk, unclean=changes.allows_unclean_election(where[0]))
+        left = changes.partition(*where)
+        assert left is not None
+        elected = elect(changes, left, unclean=changes.allows_unclean_election(where[0]))
         changes.put(where, elected, bump=True)
-    elif shrunk != partition:
-        changes.put(where, shrunk)

@@ -41,6 +41,11 @@ class BrokerRegistration:
     shutting_down: bool = False
     """In controlled shutdown: may not lead and may not join an ISR."""
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    incarnation: int = -1
+    """Epoch of the first registration of the same process; -1: this is the first."""
+    clean_since: int = -1
+    clean_stop: int = -1
+    """The first and the last registration of the process before, if it stopped in peace: its logs are all here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,15 @@ class PartitionRegistration:
     """Replicas whose log directory failed although their broker lives."""
     recovering: bool = False
     """The leader came from an unclean election and has not recovered yet."""
+    min_isr: int = 0
+    """min.insync.replicas of the topic, but never more than there are replicas; 0: from a controller that did not say
+    it."""
+    eligible: tuple[int, ...] = ()
+    """The ELR: replicas outside of the ISR that have all that was committed (`cluster.eligible`)."""
+    eligible_epochs: tuple[int, ...] = ()
+    """The registrations under which they had it."""
+    last_known: tuple[int, ...] = ()
+    """Who led last when the ISR became empty."""
     new: tuple[int, ...] | None = field(default=None, compare=False)
     """Replicas that their brokers have not confirmed to have made. Any other replica holds data: where it is not
     found, its disk is gone and it must not be begun anew. None: nobody keeps record, what is missing is begun. Nobody

@@ -204,6 +204,9 @@ def _broker_to_json(broker: BrokerRegistration) -> dict[str, Any]:
         "rack": broker.rack,
         "shutting_down": broker.shutting_down,
         "features": {name: list(levels) for name, levels in broker.features.items()},
+        "incarnation": broker.incarnation,
+        "clean_since": broker.clean_since,
+        "clean_stop": broker.clean_stop,
     }
 
 
@@ -215,6 +218,9 @@ def _broker_from_json(body: Mapping[str, Any]) -> BrokerRegistration:
         rack=body.get("rack"),
         shutting_down=bool(body.get("shutting_down", False)),
         features={name: (levels[0], levels[1]) for name, levels in body.get("features", {}).items()},
+        incarnation=body.get("incarnation", -1),
+        clean_since=body.get("clean_since", -1),
+        clean_stop=body.get("clean_stop", -1),
     )
 
 
@@ -234,11 +240,23 @@ def _topic_to_json(topic: TopicImage) -> dict[str, Any]:
                 p.removing,
                 p.offline,
                 int(p.recovering),
-                {} if p.new is None else {"new": p.new},
+                _more_of(p),
             ]
             for index, p in topic.partitions.items()
         ],
     }
+
+
+def _more_of(p: PartitionRegistration) -> dict[str, Any]:
+    """What partitions did not always have, by name and only where there is something to say."""
+    more: dict[str, Any] = {"min_isr": p.min_isr} if p.min_isr else {}
+    if p.eligible:
+        more |= {"elr": p.eligible, "elr_epochs": p.eligible_epochs}
+    if p.last_known:
+        more["last_known"] = p.last_known
+    if p.new is not None:
+        more["new"] = p.new
+    return more
 
 
 def _topic_from_json(body: Mapping[str, Any]) -> TopicImage:
@@ -258,6 +276,10 @@ def _topic_from_json(body: Mapping[str, Any]) -> TopicImage:
             tuple(removing),
             tuple(offline),
             bool(recovering),
+            min_isr=more.get("min_isr", 0),
+            eligible=tuple(more.get("elr", ())),
+            eligible_epochs=tuple(more.get("elr_epochs", ())),
+            last_known=tuple(more.get("last_known", ())),
             new=tuple(more["new"]) if "new" in more else None,
         )
     name = body["name"]

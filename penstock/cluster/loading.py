@@ -105,8 +105,8 @@ async def read_all_configs(store: TreeStore) -> LoadedConfigs:
 @dataclass(slots=True)
 class LoadedTree:
     state: ControllerState
-    bounced: dict[TopicPartition, frozenset[int]] = field(default_factory=dict)
-    """ISR members that live, but not in the life they were in sync in."""
+    recorded: dict[TopicPartition, Mapping[int, int]] = field(default_factory=dict)
+    """The registrations under which ISR members were in sync."""
     without_id: list[str] = field(default_factory=list)
     doomed: dict[str, TopicRecord] = field(default_factory=dict)
     """Topics that are marked for deletion."""
@@ -142,11 +142,7 @@ async def load_state(
             state = states[(name, index)]
             partitions[index] = _registration(assignment, state, noted, index)
             if state is not None:
-                bounced = frozenset(
-                    r for r, epoch in state.broker_epochs.items() if r in brokers and brokers[r].epoch != epoch
-                )
-                if bounced:
-                    loaded.bounced[(name, index)] = bounced
+                loaded.recorded[(name, index)] = state.broker_epochs
         topics[name] = TopicImage(name, record.topic_id, partitions)
     loaded.without_id = sorted(name for name, topic in topics.items() if topic.topic_id.int == 0)
     image = MetadataImage(
@@ -174,6 +170,7 @@ def _registration(
     offline = tuple(r for r in noted.offline.get(index, ()) if r in assignment.replicas)
     if state is None:
         return replace(partition, offline=offline)
+    eligible = tuple(r for r in state.eligible if r in assignment.replicas)
     # A decision that was stored half-way may have left a leader that is no replica: then there is none.
     return replace(
         partition,
@@ -183,6 +180,10 @@ def _registration(
         partition_epoch=state.version,
         offline=offline,
         recovering=state.recovering,
+        min_isr=state.min_isr,
+        eligible=eligible,
+        eligible_epochs=tuple(state.broker_epochs.get(r, -1) for r in eligible),
+        last_known=state.last_known,
         new=tuple(r for r in noted.new.get(index, ()) if r in assignment.replicas),
     )
 

@@ -97,6 +97,11 @@ class ClusterMember:
         self.cluster_id = ""
         self.images = ImageHolder()
         self.broker_epoch = -1
+        self.incarnation = -1
+        """Epoch of the first registration of this process."""
+        self.clean_stop: tuple[int, int] | None = None
+        """First and last epoch of the process before, if all log directories say that it stopped in peace. Set it
+        before `register`."""
         self._dial = dial or _nobody
         """Connects to other brokers' inter-broker listeners."""
         self._dial_control = dial_control or self._dial
@@ -175,7 +180,17 @@ class ClusterMember:
     async def _register_once(self) -> None:
         path = znodes.broker_path(self.node_id)
         rack = self.settings["broker.rack"]
-        broker = BrokerRegistration(self.node_id, -1, self._endpoints, rack, features=self._features)
+        clean_since, clean_stop = self.clean_stop or (-1, -1)
+        broker = BrokerRegistration(
+            self.node_id,
+            -1,
+            self._endpoints,
+            rack,
+            features=self._features,
+            incarnation=self.incarnation,
+            clean_since=clean_since,
+            clean_stop=clean_stop,
+        )
         data = znodes.encode_broker(broker, self.clock.now_ms())
         patience_s = self.settings["zookeeper.session.timeout.ms"] / 1000 * 1.5 + 2
         deadline = self.clock.monotonic() + patience_s
@@ -199,6 +214,8 @@ class ClusterMember:
             stat = await self.store.exists(path)
             if stat is not None and stat.ephemeral_owner == self.store.session_id:
                 self.broker_epoch = self.images.broker_epoch = stat.czxid
+                if self.incarnation < 0:
+                    self.incarnation = stat.czxid
                 return
 
     def _policy(self) -> ControllerPolicy:
@@ -206,6 +223,7 @@ class ClusterMember:
             unclean_leader_election=self.settings["unclean.leader.election.enable"],
             leader_imbalance_percent=self.settings["leader.imbalance.per.broker.percentage"],
             delete_topic_enable=self.settings["delete.topic.enable"],
+            min_insync_replicas=self.settings["min.insync.replicas"],
         )
 
     def _transport_to(self, broker: BrokerRegistration) -> PushTransport:

@@ -89,10 +89,11 @@ def _cancel(changes: Changes, where: TopicPartition, partition: PartitionRegistr
 
 
 def _keep_led(changes: Changes, where: TopicPartition, moved: PartitionRegistration) -> bool:
-    """Put the changed list, with another leader if the old one left it. False (and no change) if the ISR would be
-    empty."""
+    """Put the changed list, with another leader if the old one left it. False (and no change) if nobody could
+    lead."""
     unclean = changes.allows_unclean_election(where[0])
-    if moved.partition_epoch >= 0 and not moved.isr and not unclean:
+    hopeful = {*moved.isr, *moved.eligible, *moved.last_known} & set(moved.replicas)
+    if moved.partition_epoch >= 0 and not hopeful and not unclean:
         return False
     if moved.leader != NO_LEADER and moved.leader not in moved.isr:
         moved = elect(changes, moved, unclean=unclean)

@@ -184,8 +184,9 @@ def decode_topic(topic: str, data: bytes, version: int) -> TopicRecord:
 def encode_state(
     partition: PartitionRegistration, controller_epoch: int, broker_epochs: Mapping[int, int] | None = None
 ) -> bytes:
-    """Kafka's content with one key more: the registrations under which the ISR members were in sync, so that a
-    controller which takes over later can tell a member that died and came back meanwhile."""
+    """Kafka's content with some keys more: the registrations under which the members of ISR and ELR were in sync, so
+    that a controller which takes over later can tell a member that died and came back meanwhile; the ELR, the last
+    known leader, and the min ISR by which the ELR was reckoned."""
     body: dict[str, Any] = {
         "controller_epoch": controller_epoch,
         "leader": partition.leader,
@@ -195,8 +196,16 @@ def encode_state(
     }
     if partition.recovering:
         body["leader_recovery_state"] = 1
-    if broker_epochs:
-        body["broker_epochs"] = {str(r): broker_epochs[r] for r in partition.isr if r in broker_epochs}
+    if partition.min_isr:
+        body["min_isr"] = partition.min_isr
+    if partition.eligible:
+        body["elr"] = list(partition.eligible)
+    if partition.last_known:
+        body["last_known_elr"] = list(partition.last_known)
+    epochs = {r: broker_epochs[r] for r in partition.isr if broker_epochs and r in broker_epochs}
+    epochs |= dict(zip(partition.eligible, partition.eligible_epochs, strict=True))
+    if epochs:
+        body["broker_epochs"] = {str(r): epoch for r, epoch in epochs.items()}
     return dump(body)
 
 
@@ -211,6 +220,9 @@ class PartitionState:
     controller_epoch: int
     version: int
     broker_epochs: Mapping[int, int]
+    min_isr: int = 0
+    eligible: tuple[int, ...] = ()
+    last_known: tuple[int, ...] = ()
 
 
 def decode_state(path: str, data: bytes, version: int) -> PartitionState:
@@ -224,6 +236,9 @@ def decode_state(path: str, data: bytes, version: int) -> PartitionState:
             controller_epoch=int(body.get("controller_epoch", 0)),
             version=version,
             broker_epochs={int(r): int(epoch) for r, epoch in (body.get("broker_epochs") or {}).items()},
+            min_isr=int(body.get("min_isr", 0)),
+            eligible=tuple(int(b) for b in body.get("elr", ())),
+            last_known=tuple(int(b) for b in body.get("last_known_elr", ())),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise MalformedNode(f"{path}: {error!r}") from error
@@ -289,6 +304,10 @@ def encode_broker(broker: BrokerRegistration, now_ms: int) -> bytes:
     }
     if broker.rack is not None:
         body["rack"] = broker.rack
+    if broker.incarnation >= 0:
+        body["incarnation"] = broker.incarnation
+    if broker.clean_stop >= 0:
+        body["clean_stop"] = [broker.clean_since, broker.clean_stop]
     return dump(body)
 
 
@@ -306,7 +325,17 @@ def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerRegistration
             name: (int(levels["min_version"]), int(levels["max_version"]))
             for name, levels in (body.get("features") or {}).items()
         }
-        return BrokerRegistration(broker_id, epoch, endpoints, body.get("rack"), features=features)
+        clean_since, clean_stop = body.get("clean_stop") or (-1, -1)
+        return BrokerRegistration(
+            broker_id,
+            epoch,
+            endpoints,
+            body.get("rack"),
+            features=features,
+            incarnation=int(body.get("incarnation", -1)),
+            clean_since=int(clean_since),
+            clean_stop=int(clean_stop),
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise MalformedNode(f"{path}: {error!r}") from error
 

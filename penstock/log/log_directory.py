@@ -62,6 +62,8 @@ class LogDirectory:
         self.was_clean = False
         self.id = ""
         """`directory.id` of its meta.properties: another disk at the same place has another one."""
+        self.clean_stop: tuple[int, int] | None = None
+        """First and last broker epoch of the process that stopped in peace here, as its marker says."""
         self._lock_fd = -1
         self._lock_key = ""
         self.checkpoints = OffsetCheckpoints(path)
@@ -85,6 +87,7 @@ class LogDirectory:
         marker = self.path / CLEAN_SHUTDOWN
         self.was_clean = marker.exists()
         if self.was_clean:
+            self.clean_stop = _read_clean_stop(marker)
             # From here on a crash is a crash.
             marker.unlink()
             fsync_directory(self.path)
@@ -147,9 +150,12 @@ class LogDirectory:
         (self.path / ACCEPTED_LOSS).unlink(missing_ok=True)
         fsync_directory(self.path)
 
-    def mark_clean(self, broker_epoch: int = -1) -> None:
-        """The last thing of an orderly stop."""
-        write_durably(self.path / CLEAN_SHUTDOWN, json.dumps({"version": 0, "brokerEpoch": broker_epoch}).encode())
+    def mark_clean(self, broker_epochs: tuple[int, int] | None = None) -> None:
+        """The last thing of an orderly stop. Kafka's content, and the first epoch of the process besides the last."""
+        body = {"version": 0, "brokerEpoch": -1}
+        if broker_epochs is not None:
+            body |= {"brokerEpoch": broker_epochs[1], "firstBrokerEpoch": broker_epochs[0]}
+        write_durably(self.path / CLEAN_SHUTDOWN, json.dumps(body).encode())
 
     # -- replica folders
 
@@ -240,3 +246,13 @@ def stored_node_id(folders: Iterable[Path]) -> int | None:
         if text.isdigit():
             return int(text)
     return None
+
+
+def _read_clean_stop(marker: Path) -> tuple[int, int] | None:
+    """None: written by something that knew no epochs, which proves nothing."""
+    try:
+        body = json.loads(marker.read_bytes())
+        last = int(body["brokerEpoch"])
+        return (int(body.get("firstBrokerEpoch", last)), last) if last >= 0 else None
+    except (ValueError, KeyError, TypeError):
+        return None

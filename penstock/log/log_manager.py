@@ -169,18 +169,25 @@ class LogManager:
             verify_transactions=self.settings.verify_transactions,
         )
 
-    def stop(self, clean: bool = True) -> None:
-        """Write, flush, close everything, leave the clean-shutdown marker and release the locks."""
+    @property
+    def clean_stop(self) -> tuple[int, int] | None:
+        """First and last broker epoch of the process before, if it stopped in peace in every folder that there is."""
+        told = {directory.clean_stop for directory in self._online.values()}
+        return told.pop() if len(told) == 1 and len(self._online) == len(self.directories) else None
+
+    def stop(self, clean: bool = True, broker_epochs: tuple[int, int] | None = None) -> None:
+        """Write, flush, close everything, leave the clean-shutdown marker (with this process's first and last broker
+        epoch) and release the locks."""
         self.cleaner.stop()
         self.disk_work.stop()
         for directory in list(self._online.values()):
             try:
-                self._close(directory, clean and self._loaded)
+                self._close(directory, clean and self._loaded, broker_epochs)
             except (OSError, LogWriteError) as error:
                 logger.error("directory=%s not closed cleanly, it will be recovered: %s", directory.path, error)
         self._release()
 
-    def _close(self, directory: LogDirectory, clean: bool) -> None:
+    def _close(self, directory: LogDirectory, clean: bool, broker_epochs: tuple[int, int] | None) -> None:
         logs = self._logs_in(directory.path)
         with ThreadPoolExecutor(THREADS) as closers:
             list(closers.map(lambda log: maintenance.close(log, clean), logs))
@@ -189,7 +196,7 @@ class LogManager:
             written.write(checkpoints.RECOVERY_POINTS, offsets_of(logs, lambda log: log.recovery_point))
             written.write(checkpoints.HIGH_WATERMARKS, offsets_of(logs, lambda log: log.high_watermark))
             written.write(checkpoints.LOG_STARTS, log_starts_of(logs))
-            directory.mark_clean()
+            directory.mark_clean(broker_epochs)
 
     def _release(self) -> None:
         for directory in self._online.values():

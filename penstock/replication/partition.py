@@ -79,6 +79,7 @@ class Partition(PartitionWaits):
         self.leader_epoch_start_offset = 0
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()  # as recorded by the controller
+        self._recorded_min_isr = 0  # recorded with it; 0 by a controller that does not say it
         self.isr_proposal: IsrProposal | None = None  # the one in flight
         self.followers: dict[int, Follower] = {}
 
@@ -106,6 +107,7 @@ class Partition(PartitionWaits):
         self.partition_epoch = assignment.partition_epoch
         self.replicas = tuple(assignment.replicas)
         self.isr = tuple(assignment.isr)
+        self._recorded_min_isr = assignment.min_isr
         self.isr_proposal = None  # what is recorded now answers it, whichever way
         for broker_id in [known for known in self.followers if known not in self.replicas]:
             del self.followers[broker_id]
@@ -157,8 +159,8 @@ class Partition(PartitionWaits):
     # -- leader: appends -----------------------------------------------------------------------------------------
 
     def min_isr(self) -> int:
-        """min.insync.replicas, but never more than there are replicas."""
-        return min(int(self.log.config.min_insync_replicas), len(self.replicas))
+        """The one that the controller recorded together with the ISR (`cluster.eligible` stands on it)."""
+        return self._recorded_min_isr or min(int(self.log.config.min_insync_replicas), len(self.replicas))
 
     def append_error(self, acks: int) -> int:
         """Why a produce may not be appended here now; 0 when it may."""
@@ -364,8 +366,8 @@ class Partition(PartitionWaits):
         """The controller answered a proposal with what is recorded now."""
         if self.isr_proposal is not proposal or not self.is_leader:
             return  # newer metadata came first
-        if leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
-            return  # stays in flight until the metadata that explains it arrives
+        if leader_epoch != self.leader_epoch or not 0 <= partition_epoch - self.partition_epoch <= 1:
+            return  # more than the ISR has changed: in flight until the metadata that explains it arrives
         self.isr_proposal = None
         self.isr = tuple(isr)
         self.partition_epoch = partition_epoch

@@ -64,9 +64,9 @@ class ControllerLife(RuleBasedStateMachine):
         if broker_id in self.world.epochs:
             self.world.brokers_down(broker_id)
 
-    @rule(broker_id=broker_ids)
-    def register(self, broker_id: int) -> None:
-        self.world.brokers_up(broker_id)
+    @rule(broker_id=broker_ids, after=st.sampled_from(["kill", "clean stop", "session"]))
+    def register(self, broker_id: int, after: str) -> None:
+        self.world.brokers_up(broker_id, after=after if broker_id in self.world.incarnations else "kill")
 
     @rule(broker_id=broker_ids)
     def leave(self, broker_id: int) -> None:
@@ -99,6 +99,11 @@ class ControllerLife(RuleBasedStateMachine):
         if self.place(name):
             self.world.configure("topic", name, unclean_leader_election_enable=value)
 
+    @rule(min_isr=st.sampled_from(["1", "2", "3"]), name=names)
+    def set_min_isr(self, name: str, min_isr: str) -> None:
+        if self.place(name):
+            self.world.configure("topic", name, min_insync_replicas=min_isr)
+
     @rule()
     def balance(self) -> None:
         self.world.happen(ImbalanceCheck())
@@ -117,7 +122,7 @@ class ControllerLife(RuleBasedStateMachine):
         for where, p in [((t.name, i), p) for t in self.world.image.topics.values() for i, p in t.partitions.items()]:
             candidates = [
                 r
-                for r in p.isr
+                for r in (*p.isr, *p.eligible)
                 if r in self.world.image.brokers
                 and not self.world.image.brokers[r].shutting_down
                 and r not in p.offline

@@ -21,7 +21,14 @@ from penstock.cluster.events import (
     TopicRecord,
     TopicsChanged,
 )
-from penstock.cluster.image import NO_LEADER, BrokerRegistration, Endpoint, MetadataImage, PartitionRegistration
+from penstock.cluster.image import (
+    NO_LEADER,
+    BrokerRegistration,
+    ConfigKey,
+    Endpoint,
+    MetadataImage,
+    PartitionRegistration,
+)
 from penstock.cluster.loading import load_state
 from penstock.store.embedded import EmbeddedDatabase, EmbeddedStore
 from penstock.store.interface import Create, Delete, SetData
@@ -39,6 +46,9 @@ class World:
             self._ensure(path)
         self.state: ControllerState = initial_state("test-cluster", 1, 1, policy)
         self.epochs: dict[int, int] = {}
+        self.incarnations: dict[int, int] = {}
+        self.last_epochs: dict[int, int] = {}
+        self.clean_stops: dict[int, tuple[int, int]] = {}
         self.next_epoch = 100
         self.leaders_by_epoch: dict[tuple[str, int, int], int] = {}
         self.brokers_up(*broker_ids)
@@ -77,11 +87,22 @@ class World:
             self._remove(f"{path}/{name}")
         self.tree.apply([Delete(path)], SESSION, 0)
 
-    def brokers_up(self, *broker_ids: int, racks: Mapping[int, str] | None = None) -> None:
+    def register(self, broker_id: int, *, after: str = "kill") -> None:
+        """The broker registers (again) under a new epoch, after a "kill", a "clean stop", or in a new "session" of the
+        same process. The controller is not told yet."""
+        first, last = self.incarnations.get(broker_id, -1), self.last_epochs.get(broker_id, -1)
+        self.next_epoch += 1
+        self.epochs[broker_id] = self.last_epochs[broker_id] = self.next_epoch
+        if after != "session":
+            self.incarnations[broker_id] = self.next_epoch
+            self.clean_stops.pop(broker_id, None)
+        if after == "clean stop":
+            self.clean_stops[broker_id] = (first, last)
+
+    def brokers_up(self, *broker_ids: int, racks: Mapping[int, str] | None = None, after: str = "kill") -> None:
         """These brokers register (again): each gets a new epoch."""
         for broker_id in broker_ids:
-            self.next_epoch += 1
-            self.epochs[broker_id] = self.next_epoch
+            self.register(broker_id, after=after)
         self._tell_brokers(racks or {})
 
     def brokers_down(self, *broker_ids: int) -> None:
@@ -90,14 +111,23 @@ class World:
         self._tell_brokers({})
 
     def _tell_brokers(self, racks: Mapping[int, str]) -> None:
-        self.happen(
-            BrokersChanged(
-                {
-                    i: BrokerRegistration(i, epoch, {"PLAINTEXT": Endpoint("h", 9000 + i)}, racks.get(i))
-                    for i, epoch in sorted(self.epochs.items())
-                }
+        self.happen(BrokersChanged(self.registrations(racks)))
+
+    def registrations(self, racks: Mapping[int, str] | None = None) -> dict[int, BrokerRegistration]:
+        found = {}
+        for i, epoch in sorted(self.epochs.items()):
+            since, stop = self.clean_stops.get(i, (-1, -1))
+            endpoints = {"PLAINTEXT": Endpoint("h", 9000 + i)}
+            found[i] = BrokerRegistration(
+                i,
+                epoch,
+                endpoints,
+                (racks or {}).get(i),
+                incarnation=self.incarnations[i],
+                clean_since=since,
+                clean_stop=stop,
             )
-        )
+        return found
 
     def create_topic(
         self, name: str, *replicas: tuple[int, ...], configs: Mapping[str, str] | None = None
@@ -105,8 +135,14 @@ class World:
         topic_id = uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}{self.tree.zxid}")
         assignments = {index: ReplicaAssignment(r) for index, r in enumerate(replicas)}
         self.tree.apply([Create(znodes.topic_path(name), znodes.encode_topic(topic_id, assignments))], SESSION, 0)
+        self._store_config(("topic", name), configs or {})
         self.happen(TopicsChanged({name: TopicRecord(topic_id, assignments, 0)}, {name: configs or {}}))
         return topic_id
+
+    def _store_config(self, key: ConfigKey, overrides: Mapping[str, str]) -> None:
+        path = znodes.config_path(key)
+        self._ensure(path)
+        self.tree.apply([SetData(path, znodes.encode_config(overrides))], SESSION, 0)
 
     def grow_topic(self, name: str, *replicas: tuple[int, ...]) -> None:
         node = self.tree.get(znodes.topic_path(name))
@@ -119,7 +155,9 @@ class World:
         self.happen(TopicsChanged({name: replace(record, assignments=assignments, version=record.version + 1)}))
 
     def configure(self, kind: str, name: str, **overrides: str) -> None:
-        self.happen(ConfigsChanged({(kind, name): {k.replace("_", "."): v for k, v in overrides.items()}}))
+        given = {key.replace("_", "."): value for key, value in overrides.items()}
+        self._store_config((kind, name), given)
+        self.happen(ConfigsChanged({(kind, name): given}))
 
     def acknowledge(self, *broker_ids: int) -> None:
         for broker_id in broker_ids:
@@ -150,7 +188,10 @@ class World:
                 if p.partition_epoch < 0:
                     assert p.leader == NO_LEADER and path not in self.tree.nodes, where
                     continue
-                assert p.isr, where
+                assert (p.leader == NO_LEADER) == (not p.isr), where
+                assert not set(p.eligible) & set(p.isr) and set(p.eligible) <= set(p.replicas), where
+                assert len(p.eligible) == len(p.eligible_epochs), where
+                assert not p.eligible or len(p.isr) < p.min_isr, where
                 assert p.leader == NO_LEADER or (p.leader in p.isr and p.leader in self.image.brokers), where
                 stored = self.tree.get(path)
                 state = znodes.decode_state(path, stored.data, stored.stat.version)
@@ -160,6 +201,7 @@ class World:
                     p.isr,
                     p.partition_epoch,
                 ), where
+                assert (state.min_isr, state.eligible, state.last_known) == (p.min_isr, p.eligible, p.last_known), where
                 if p.leader != NO_LEADER:
                     epoch = (str(topic.topic_id), index, p.leader_epoch)
                     assert self.leaders_by_epoch.setdefault(epoch, p.leader) == p.leader, where
@@ -168,10 +210,7 @@ class World:
         """Another controller takes over: it knows nothing but the tree (and who is registered)."""
         for broker_id in lost:
             del self.epochs[broker_id]
-        brokers = {
-            i: BrokerRegistration(i, epoch, {"PLAINTEXT": Endpoint("h", 9000 + i)})
-            for i, epoch in sorted(self.epochs.items())
-        }
+        brokers = self.registrations()
         empty = initial_state("test-cluster", 2, self.image.controller_epoch + 1, self.state.policy)
 
         async def load() -> None:
@@ -181,21 +220,10 @@ class World:
                 store, empty, on_brokers=lambda _: None, on_topics=lambda _: None, on_topic=lambda _: lambda _: None
             )
             image = replace(loaded.state.image, brokers=brokers)
-            bounced = {
-                where: frozenset(r for r in self._recorded(where) if self.epochs.get(r, -1) != self._recorded(where)[r])
-                for where in [(t.name, i) for t in image.topics.values() for i in t.partitions]
-            }
-            live = {w: frozenset(r for r in b if r in brokers) for w, b in bounced.items()}
-            decision = settle(replace(loaded.state, image=image), {w: b for w, b in live.items() if b}, loaded.doomed)
+            decision = settle(replace(loaded.state, image=image), loaded.recorded, loaded.doomed)
             self._store(decision.output)
             self.state = decision.state
             await store.close()
 
         asyncio.run(load())
         self.check()
-
-    def _recorded(self, where: tuple[str, int]) -> Mapping[int, int]:
-        path = znodes.state_path(*where)
-        if path not in self.tree.nodes:
-            return {}
-        return znodes.decode_state(path, self.tree.get(path).data, 0).broker_epochs

@@ -86,7 +86,7 @@ def _partition(api: Any, image: Any, index: int, partition: Any) -> Any:
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
-        eligible_leader_replicas=[],
-        last_known_elr=[],
+        eligible_leader_replicas=list(partition.eligible),
+        last_known_elr=list(partition.last_known),
         offline_replicas=[r for r in partition.replicas if r not in image.brokers or r in partition.offline],
     )

@@ -73,6 +73,7 @@ class SimSettings:
             "leader.imbalance.per.broker.percentage": 10,
             "unclean.leader.election.enable": False,
             "delete.topic.enable": True,
+            "min.insync.replicas": min_insync_replicas,
         }
 
     def __getitem__(self, name: str) -> Any:
