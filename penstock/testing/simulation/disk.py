@@ -74,6 +74,7 @@ class Disk:
 
     logs: dict[TopicPartition, StoredLog]
     full: bool = False
+    clean_stop: tuple[int, int] | None = None  # the marker of a stop in peace: first and last broker epoch
 
 
 class StoredLog:

@@ -48,6 +48,7 @@ class FaultInjector:
         random = self.world.random
         faults = [
             (4, self._crash),
+            (2, self._stop_in_peace),
             (3, self._pause),
             (3, self._cut_two),
             (3, self._cut_store),
@@ -56,6 +57,8 @@ class FaultInjector:
             (2, self._lost_store_answers),
             (1, self._elect_preferred),
         ]
+        if self.plan.power_losses:
+            faults.append((2, self._lose_the_last))
         if self.plan.disk_full:
             faults.append((2, self._fill_disk))
         if self.plan.reassignments:
@@ -78,6 +81,42 @@ class FaultInjector:
         await asyncio.sleep(self.world.random.choice((0.05, 1.0, 4.0, 8.0)) * self.world.random.uniform(0.5, 1.5))
         if node.life is life:
             node.boot()
+
+    async def _stop_in_peace(self) -> None:
+        node = self._some_node()
+        life = node.life
+        if not life.alive or life.paused or not hasattr(node.member, "controller"):
+            return
+        await node.stop_in_peace()
+        await asyncio.sleep(self.world.random.choice((0.05, 1.0, 4.0, 8.0)) * self.world.random.uniform(0.5, 1.5))
+        if node.life is life and not node.up:
+            node.boot()
+
+    async def _lose_the_last(self) -> None:
+        """All but one stop in peace, the last one loses power and is the first to be back."""
+        random = self.world.random
+        nodes = random.sample(sorted(self.cluster.nodes), len(self.cluster.nodes))
+        *others, last = [self.cluster.nodes[node_id] for node_id in nodes]
+        lives = [node.life for node in others]
+        if not all(node.up and not node.life.paused and hasattr(node.member, "controller") for node in (*others, last)):
+            return
+        self.world.log(f"admin: everybody but {last.id} stops")
+        for node in others:
+            try:
+                async with asyncio.timeout(8.0):
+                    await node.stop_in_peace()
+            except TimeoutError:
+                continue
+        last_life = last.life
+        if last.up:
+            last.crash(power_loss=True)
+        await asyncio.sleep(random.uniform(0.1, 4.0))
+        if last.life is last_life:
+            last.boot()
+        await asyncio.sleep(random.uniform(0.1, 6.0))
+        for node, life in zip(others, lives, strict=True):
+            if node.life is life and not node.up:
+                node.boot()
 
     async def _pause(self) -> None:
         node = self._some_node()

@@ -1,9 +1,9 @@
 """What must hold at every moment, whatever breaks. Each check has a name; the first violation ends the run.
 
 The excuse: a disk may lose what was never synced, but only in a power loss. A committed record may be gone only if at
-some moment after such a loss no living member of the recorded ISR had it, where living means: holding the registration
-that is recorded with the ISR. (Who is cut off from the store is dead to the cluster, however well it runs; who died and
-came back may have lost what it had.) Killed processes alone excuse nothing.
+some moment after such a loss nobody in the recorded ISR or ELR had it who can prove to have lost nothing since the
+registration that is recorded with it: because its process lives on, or because it stopped in peace. (Who was killed
+may have lost what it had; nobody can tell.) Killed processes alone excuse nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Checker:
         self.start_offsets: dict[TopicPartition, int] = {}
         self.excused_from: dict[TopicPartition, int] = {}
         self._weakened_from: dict[TopicPartition, int] = {}
-        self.living_isr_logs: Holders = lambda where: []
+        self.trusted_logs: Holders = lambda where: []
         self.violation: Violation | None = None  # the first: whoever runs the code that broke it may swallow it
         self.acknowledged_count = 0
         self.visible_count = 0
@@ -166,7 +166,7 @@ class Checker:
         """Called whenever a node died or an ISR changed."""
         for where, weak_from in self._weakened_from.items():
             held: set[Entry] = set()
-            for stored in self.living_isr_logs(where):
+            for stored in self.trusted_logs(where):
                 held.update(stored.entries)
             committed = self.committed.get(where, {})
             gone = [offset for offset, entry in committed.items() if offset >= weak_from and entry not in held]
@@ -174,7 +174,7 @@ class Checker:
                 self._excuse(where, min(gone))
 
     def _excuse(self, where: TopicPartition, from_offset: int) -> None:
-        self._log(f"{where}: records from offset {from_offset} may be lost: no living ISR member has them")
+        self._log(f"{where}: records from offset {from_offset} may be lost: nobody trusted has them")
         self.excused_from[where] = min(self.excused_from.get(where, 2**62), from_offset)
         committed = self.committed[where]
         for offset in [offset for offset in committed if offset >= from_offset]:

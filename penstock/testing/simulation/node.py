@@ -8,10 +8,10 @@ import itertools
 from typing import Any
 
 from penstock.broker.api import alter_partition
-from penstock.client.errors import ConnectionLost
-from penstock.cluster import znodes
+from penstock.client.errors import ClientError, ConnectionLost
 from penstock.cluster.channels import LocalTransport, PushTransport
 from penstock.cluster.controller_driver import ControllerDriver, NotController
+from penstock.cluster.events import ControlledShutdownAnswer
 from penstock.cluster.image import BrokerRegistration, Endpoint
 from penstock.cluster.image_codec import ImagePush, ImagePushAnswer
 from penstock.cluster.member import BrokerIdInUse, ClusterMember
@@ -50,11 +50,26 @@ class SimMember(ClusterMember):
         super().__init__(node.cluster.settings, node.store, node.clock)  # type: ignore[arg-type]
         self._node = node
         self._life = life
+        self.clean_stop, node.disk.clean_stop = node.disk.clean_stop, None  # from here on a crash is a crash
 
     def _transport_to(self, broker: BrokerRegistration) -> PushTransport:
         if broker.broker_id == self._node.id:
             return LocalTransport(self.images.receive)
         return SimTransport(self._node.cluster, self._life, self._node.cluster.nodes[broker.broker_id])
+
+    async def _ask_to_leave(self) -> ControlledShutdownAnswer | None:
+        target = self._node.cluster.nodes.get(self.image.controller_id)
+        if target is None:
+            return None
+        try:
+            return await self._node.world.call(
+                self._life,
+                target.life,
+                lambda: target.member.controller.controlled_shutdown(self.node_id, self.broker_epoch),
+                CALL_TIMEOUT_SECONDS,
+            )
+        except (NotController, ClientError):
+            return None
 
 
 class SimNode:
@@ -79,12 +94,13 @@ class SimNode:
     def up(self) -> bool:
         return self.life.alive
 
-    def lives_as(self, broker_epoch: int) -> bool:
-        """Alive in the eyes of the cluster, and in the life that is meant: it holds that very registration."""
-        node = self.cluster.ensemble.tree.nodes.get(znodes.broker_path(self.id))
-        if not self.up or node is None or node.czxid != broker_epoch:
-            return False
-        return node.ephemeral_owner == self.store.session_id
+    def can_prove(self, broker_epoch: int) -> bool:
+        """Whether it has, or will have when it is back, a proof that it lost nothing since that registration: the
+        process lives on, in whatever session, or it stopped in peace."""
+        if not self.up:
+            return _covers(self.disk.clean_stop, broker_epoch)
+        first = self.member.incarnation
+        return 0 <= first <= broker_epoch or _covers(self.member.clean_stop, broker_epoch)
 
     @property
     def active_controller(self) -> ControllerDriver | None:
@@ -171,6 +187,25 @@ class SimNode:
                     lost_from = stored.entries[keep].base_offset
                     stored.lose_tail(keep)
                     self.cluster.checker.lost_unsynced(where, lost_from)
+        self.cluster.checker.look_for_excuses()
+
+    async def stop_in_peace(self) -> None:
+        """Hand over, write everything down, leave the marker, end the session."""
+        life = self.life
+        self.world.log(f"node {self.id}: stops in peace")
+        await self.member.controlled_shutdown()
+        await life.gate()
+        for partition in self.manager.partitions.values():
+            log: Any = partition.log
+            partition.write_now()
+            log.checkpoint()
+            log.sync()
+        if self.member.incarnation >= 0:
+            self.disk.clean_stop = (self.member.incarnation, self.member.broker_epoch)
+        self.world.log(f"node {self.id}: has stopped")
+        life.alive = False
+        life.resume()
+        self.cluster.ensemble.end_session(self.store.session_id)
         self.cluster.checker.look_for_excuses()
 
     def pause(self) -> None:
@@ -341,6 +376,10 @@ class _LeaderObserver:
 
     def on_lost(self, topic: str, partition: int) -> None:
         self._node.world.log(f"node {self._node.id}: {topic}-{partition} could not be written")
+
+
+def _covers(epochs: tuple[int, int] | None, epoch: int) -> bool:
+    return epochs is not None and epochs[0] <= epoch <= epochs[1]
 
 
 async def _nothing() -> None:

@@ -94,7 +94,7 @@ class Simulation:
         self.node_count = draw.choice((3, 3, 4, 5))
         self.cluster = SimCluster(world, checker, min_insync_replicas=draw.choice((1, 2, 2)))
         self.places: list[TopicPartition] = [(TOPIC, index) for index in range(draw.choice((1, 2, 3)))]
-        checker.living_isr_logs = self._living_isr_logs
+        checker.trusted_logs = self._trusted_logs
         self.cluster.ensemble.on_written = self._store_written
         self._create_cluster_id()
 
@@ -198,12 +198,14 @@ class Simulation:
     def _stored(self, node_id: int, where: TopicPartition) -> StoredLog:
         return self.cluster.nodes[node_id].disk.logs.get(where) or StoredLog(uuid.UUID(int=0))
 
-    def _living_isr_logs(self, where: TopicPartition) -> list[StoredLog]:
+    def _trusted_logs(self, where: TopicPartition) -> list[StoredLog]:
         state, _ = self._recorded(where)
         if state is None:
             return []
         return [
-            self._stored(r, where) for r in state.isr if self.cluster.nodes[r].lives_as(state.broker_epochs.get(r, -1))
+            self._stored(r, where)
+            for r in (*state.isr, *state.eligible)
+            if self.cluster.nodes[r].can_prove(state.broker_epochs.get(r, -1))
         ]
 
     def _store_written(self) -> None:
