@@ -183,3 +183,20 @@ def test_the_hot_path_leaves_no_objects_behind_for_records(make_log: MakeLog) ->
 
     one, thousand = blocks_for(1, "one-0"), blocks_for(1000, "thousand-0")
     assert abs(thousand - one) < 60, (one, thousand)
+
+
+def test_a_stop_in_peace_is_proven_only_by_all_folders(tmp_path: Path, clock: ManualClock) -> None:
+    manager = started(tmp_path, clock)
+    assert manager.clean_stop is None
+    manager.stop(broker_epochs=(10, 20))
+    again = started(tmp_path, clock)
+    assert again.clean_stop == (10, 20)
+    again.stop(broker_epochs=(30, 30))
+    (tmp_path / "b" / ".kafka_cleanshutdown").unlink()
+    third = started(tmp_path, clock)
+    assert third.clean_stop is None, "one folder may have lost its tail"
+    third.stop(clean=False)
+    fourth = started(tmp_path, clock)
+    assert fourth.clean_stop is None
+    fourth.stop()
+    assert started(tmp_path, clock).clean_stop is None, "a marker without epochs proves nothing"
