@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import socket
@@ -14,10 +13,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.client.connection import Connection
 from penstock.cluster import local
 from penstock.cluster.zookeeper_process import ZooKeeperUnavailable, find_jars, find_java
-from penstock.protocol import messages
 
 pytestmark = pytest.mark.cluster
 DEADLINE_SECONDS = 90.0

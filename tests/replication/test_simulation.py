@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from penstock.cluster import elections
+from penstock.cluster import changes, elections, eligible
 from penstock.replication import following
 from penstock.replication.partition import Partition
 from penstock.testing.simulation.run import run_seed
@@ -82,9 +84,28 @@ def _elects_anybody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(elections, "elect", elect)
 
 
+def _trusts_without_proof(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(eligible, "kept_its_logs", lambda broker, epoch: True)
+
+
+def _calls_everybody_eligible(patch: pytest.MonkeyPatch) -> None:
+    original = eligible.remember_eligible
+
+    def remember(now: Any, wanted: Any, min_isr: int, epochs: Any) -> Any:
+        right = original(now, wanted, min_isr, epochs)
+        if now is None or len(right.isr) < min_isr:
+            return right
+        left = {r: epochs.get(r, -1) for r in now.isr if r not in right.isr and r in right.replicas}
+        return replace(right, eligible=tuple(left), eligible_epochs=tuple(left.values()))
+
+    patch.setattr(changes, "remember_eligible", remember)
+
+
 @pytest.mark.parametrize(
     ("break_a_rule", "found_by"),
     [
+        (_trusts_without_proof, (49, 57, 82)),
+        (_calls_everybody_eligible, (56, 63, 88)),
         (_commits_what_only_the_leader_has, (3, 8)),
         (_counts_before_it_is_recorded, (23, 36)),
         (_follows_without_truncating, (5, 8)),

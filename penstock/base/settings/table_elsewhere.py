@@ -80,7 +80,7 @@ ELSEWHERE: tuple[Setting, ...] = (
     Setting("early.start.listeners", LIST, None, None, READ_ONLY,
             "Listeners that open before the authorizer is ready.", Effect.NOT_APPLICABLE),
     Setting("eligible.leader.replicas.enable", BOOLEAN, False, None, READ_ONLY,
-            "Whether replicas that may lead safely are tracked outside of the ISR.", Effect.ACCEPTED),
+            "Eligible leader replicas of Kafka 3.9; Penstock always tracks them.", Effect.ACCEPTED),
     Setting("follower.fetch.last.tiered.offset.enable", BOOLEAN, False, None, CLUSTER_WIDE,
             "Whether a new follower starts behind what is tiered.", Effect.ACCEPTED),
     Setting("initial.broker.registration.timeout.ms", INT, 60_000, None, READ_ONLY,
