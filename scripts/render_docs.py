@@ -24,7 +24,7 @@ SCOPES = {
     Scope.CLUSTER_WIDE: "cluster",
     Scope.TOPIC: "topic",
 }
-EFFECTS = {Effect.YES: "yes", Effect.ACCEPTED: "no", Effect.NOT_APPLICABLE: "n/a"}
+EFFECTS = {Effect.YES: "yes", Effect.ACCEPTED: "no", Effect.NOT_APPLICABLE: "n/a", Effect.REFUSED: "refused"}
 
 
 def render_configuration() -> str:

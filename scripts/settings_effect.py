@@ -15,7 +15,7 @@ from penstock.base.settings.table import BROKER_SETTINGS, TOPIC_SETTINGS
 
 PACKAGE = Path(__file__).resolve().parent.parent / "penstock"
 TABLES = sorted((PACKAGE / "base" / "settings").glob("table_*.py"))
-MADE_OF_PARTS: tuple[str, ...] = ()
+MADE_OF_PARTS: tuple[str, ...] = ("listeners", "zookeeper.ssl.")
 # Their properties have the same names, but belong to clients.
 OTHERS = ("client", "testing", "cli", "console", "pipelines")
 

@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 LAG_PROBE_SECONDS = 0.25
 LAG_WORTH_A_WARNING_SECONDS = 0.5
 IDLE_SWEEP_SECONDS = 2.0
+CERTIFICATE_SWEEP_SECONDS = 1.0
 
 
 class Background:
@@ -31,6 +32,7 @@ class Background:
         for task in self._broker.log_manager.background_tasks():
             self.every(task.name, task.interval_ms / 1000, task.run)
         self.every("idle-connections", IDLE_SWEEP_SECONDS, self._expire_idle_connections)
+        self.every("certificate-files", CERTIFICATE_SWEEP_SECONDS, self._refresh_certificates)
         self._probe_at = time.monotonic() + LAG_PROBE_SECONDS
         self.every("loop-lag", LAG_PROBE_SECONDS, self._measure_lag)
 
@@ -59,6 +61,11 @@ class Background:
         max_idle_seconds = broker.settings["connections.max.idle.ms"] / 1000
         for listener in broker.listeners:
             listener.expire_idle(now, max_idle_seconds)
+
+    def _refresh_certificates(self) -> None:
+        for listener in self._broker.listeners:
+            if listener.tls is not None:
+                listener.tls.refresh()
 
     def _measure_lag(self) -> None:
         """How much later than asked this timer runs is how long something else held the loop."""

@@ -9,17 +9,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.clock import Clock, SystemClock
 from penstock.base.metrics import Metrics
 from penstock.broker.api.registry import REGISTRY
+from penstock.broker.authentication import (
+    broker_change_problem,
+    close_removed_users,
+    close_unknown_plain_users,
+    new_authentication,
+    start_tokens,
+)
 from penstock.broker.background import Background
+from penstock.broker.connection_limits import ConnectionLimits
 from penstock.broker.coordinators import Coordinators
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.inter_broker import InterBroker
-from penstock.broker.listener import ConnectionLimits, Listener
+from penstock.broker.listener import Listener
 from penstock.broker.stats import BrokerStats, connect_sources
 from penstock.cluster.controller_driver import ControllerDriver
 from penstock.cluster.image import Endpoint, ImageDelta, MetadataImage
@@ -39,6 +48,7 @@ if TYPE_CHECKING:
     from penstock.broker.quota_metering import QuotaMetering
     from penstock.security.acl_store import AclStore
     from penstock.security.quotas import ClientQuotas
+    from penstock.security.token_keeper import TokenKeeper
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +83,7 @@ class Broker:
         self.listeners: list[Listener] = []
         self.node_id = settings.node_id if settings.node_id >= 0 else DEFAULT_NODE_ID
         self.cluster_id = ""
+        self.stored_users: dict[str, dict[str, str]] = {}  # what counts until the first image is here
         self.groups: Any = None  # coordinator.group service
         self.transactions: Any = None  # coordinator.transaction service
         self.transaction_links: Any = None
@@ -80,7 +91,8 @@ class Broker:
         self.acls: AclStore | None = None
         self.quotas: ClientQuotas | None = None  # none while no quota is set
         self._metering: QuotaMetering | None = None
-        self.inter_broker_security: Any = None
+        self.authentication: Any = None
+        self.tokens: TokenKeeper | None = None  # delegation tokens; None: not enabled
         self.secret_keeper: BrokerSecretKeeper | None = None  # what brokers prove themselves with; None: a node alone
         self.fetch_sessions: Any = None
         self.metrics_server: Any = None
@@ -132,11 +144,13 @@ class Broker:
         self.limits = ConnectionLimits(self.settings)
         advertised = self.settings.advertised_listeners
         inter_broker = self.settings.inter_broker_listener
+        control = self.settings.control_plane_listener
+        self.authentication = new_authentication(self)
         for configured in self.settings.listeners:
             if configured.sasl:
-                raise StartFailed(
-                    f"listener {configured.name}: {configured.protocol} is not supported, use PLAINTEXT or SSL"
-                )
+                self.authentication.check(configured.name)
+            if configured.name in (inter_broker, control) and not self.settings.embedded:
+                self.inter_broker.security(configured.name)  # complains now rather than at the first connection
             listener = Listener(
                 configured.name,
                 configured.host,
@@ -144,10 +158,11 @@ class Broker:
                 configured.protocol,
                 advertised=advertised is not None,
                 is_inter_broker=configured.name == inter_broker,
+                is_control=configured.name == control,
                 dispatcher=self.dispatcher,
                 limits=self.limits,
                 settings=self.settings,
-                tls=self._tls_context(configured.name) if configured.tls else None,
+                tls=self._tls(configured.name, configured.protocol) if configured.tls else None,
             )
             try:
                 listener.bind()
@@ -155,10 +170,10 @@ class Broker:
                 raise StartFailed(f"cannot listen on {configured.host}:{configured.port}: {error}") from error
             self.listeners.append(listener)
 
-    def _tls_context(self, listener: str) -> Any:
-        from penstock.broker.tls import server_context
+    def _tls(self, listener: str, protocol: str) -> Any:
+        from penstock.broker.tls_reload import ListenerTls
 
-        return server_context(self.settings, listener)
+        return ListenerTls(self.settings, listener, protocol)
 
     def _endpoints(self) -> dict[str, Endpoint]:
         """What others are told: the advertised addresses, or this host's name and the port that was bound."""
@@ -182,6 +197,7 @@ class Broker:
             self.store,
             self.clock,
             dial=self.inter_broker.dial,
+            dial_control=self.inter_broker.dial_control,
             features={} if alone else {PROOF_FEATURE: (0, 0)},
         )
         known_id = None
@@ -203,6 +219,7 @@ class Broker:
             self.authorizer.on_change = self.dispatcher.access_changed
             self.acls = AclStore(self.store, self.clock, self.authorizer.take)
             await self.acls.start()
+        await start_tokens(self)
 
     def _new_store(self) -> TreeStore:
         if not self.settings.embedded:
@@ -220,6 +237,9 @@ class Broker:
         configs = {**loaded.overrides, **kept}
         self.settings.apply_dynamic(configs.get(("broker", ""), {}), configs.get(("broker", str(self.node_id)), {}))
         unknown = [folder for folder in self.settings.log_dirs if not is_known_folder(Path(folder))]
+        self.stored_users = {name: dict(found) for (kind, name), found in configs.items() if kind == "user"}
+        self._take_listener_settings()
+        self.member.configs.check_broker = partial(broker_change_problem, self)
         self.log_manager = LogManager(
             [Path(directory) for directory in self.settings.log_dirs],
             lambda topic: self.settings.log_config(dict(configs.get(("topic", topic), {}))),
@@ -291,7 +311,16 @@ class Broker:
             self._take_quotas(image)
         if "broker" in kinds:
             self.loop.call_soon(self.replicas.refresh_configs)
-            self.limits.take(self.settings)
+            self._take_listener_settings()
+            close_unknown_plain_users(self)
+        users = [name for kind, name in delta.configs_changed if kind == "user"]
+        if users:
+            close_removed_users(self, users, image)
+
+    def _take_listener_settings(self) -> None:
+        self.limits.take(self.settings)
+        for listener in self.listeners:
+            listener.take(self.settings)
 
     def _take_quotas(self, image: MetadataImage) -> None:
         if self._metering is None:
@@ -346,6 +375,8 @@ class Broker:
         await self.inter_broker.close()
         if self.secret_keeper is not None:
             self.secret_keeper.stop()
+        if self.tokens is not None:
+            await self.tokens.stop()
         epochs = (self.member.incarnation, self.member.broker_epoch)
         await self.loop.run_in_executor(None, lambda: self.log_manager.stop(broker_epochs=epochs))
         if self.acls is not None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.broker.produce_shape import ProduceShape
     from penstock.broker.stats import ApiStats
     from penstock.security.authorizer import Access
+    from penstock.security.sasl_session import SaslSession
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class Connection:
         "listener",
         "local_address",
         "loop",
+        "max_frame_bytes",
         "mute_next",
         "on_close",
         "outbox",
@@ -106,12 +108,14 @@ class Connection:
         self.principal = ANONYMOUS
         self.authenticated = False  # by SASL
         self.admitted = listener.open_access  # whether the dispatcher need not look who calls
+        # Who has not said yet who it is gets little memory.
+        self.max_frame_bytes = listener.first_frame_bytes
         self.broker_id = -1  # the broker that is proven to be at the other end
         self.client_id = ""  # of the fetch in work, while quotas are set
         self.proof: Any = None  # a proof of that under way
         self.access: Access | None = None  # what it may do, as far as it was asked; see security.authorizer
         self.produce_shape: ProduceShape | None = None  # what its last produce looked like
-        self.sasl: Any = None  # state of an authentication under way, owned by the security room
+        self.sasl: SaslSession | None = None
         self.buffer = bytearray(FIRST_BUFFER_BYTES)
         self.view = memoryview(self.buffer)
         self.start = 0
@@ -184,7 +188,7 @@ class Connection:
             self.stop_reading()
             return
         dispatcher = self.dispatcher
-        max_bytes = dispatcher.max_request_bytes
+        max_bytes = self.max_frame_bytes
         budget = FRAMES_PER_WAKEUP
         buffer = self.buffer
         start, end = self.start, self.end

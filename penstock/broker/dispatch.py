@@ -180,19 +180,29 @@ class Dispatcher:
     def release_clients(self) -> None:
         held, self.held = self.held or set(), None
         for listener in self.broker.listeners:
-            listener.open_access = not listener.needs_sasl
+            listener.open_access = not listener.needs_sasl and not listener.is_control
             for connection in listener.connections:
-                connection.admitted = listener.open_access
+                session = connection.sasl
+                lasting = session is not None and connection.authenticated and session.expires_at is None
+                connection.admitted = listener.open_access or (lasting and not listener.is_control)
         for connection in held:
             connection.unmute()
 
     def _may_call(self, connection: Connection, route: Route, api_key: int) -> bool:
-        return not connection.listener.needs_sasl or connection.authenticated or api_key in _BEFORE_AUTHENTICATION
+        if api_key in _BEFORE_AUTHENTICATION:
+            return True
+        listener = connection.listener
+        if listener.needs_sasl:
+            session = connection.sasl
+            if not connection.authenticated or session is None or session.expired:
+                logger.info("closing client=%s: %s without a valid session", connection.client_host, route.spec.name)
+                return False
+        return route.spec.inter_broker_only or not listener.is_control
 
     def _may_speak_as_broker(self, connection: Connection, route: Route) -> bool:
         """Internal messages are not even decoded before the other side has proven to be a broker."""
         known = route.spec.key == PROOF_KEY or connection.broker_id >= 0 or self.accepts_unproven
-        if known and connection.listener.is_inter_broker:
+        if known and (connection.listener.is_inter_broker or connection.listener.is_control):
             return True
         logger.warning(
             "closing client=%s listener=%s: %s is for brokers that have proven who they are",
@@ -209,7 +219,7 @@ class Dispatcher:
             return False
         if connection.broker_id >= 0:
             return connection.broker_id == broker_id
-        return self.accepts_unproven and connection.listener.is_inter_broker
+        return self.accepts_unproven and (connection.listener.is_inter_broker or connection.listener.is_control)
 
     def _refuse_version(self, connection: Connection, api_key: int, version: int, correlation_id: int) -> None:
         """ApiVersions tells the client what it may ask; for everything else Kafka closes the connection."""

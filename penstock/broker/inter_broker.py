@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from penstock.security.authentication import inter_broker_security
 from penstock.security.broker_proof import PROOF_FEATURE, PROOF_KEY, Dialler, ProofFailed, read_message
+from penstock.security.principal import ANONYMOUS, USER, Principal
 
 if TYPE_CHECKING:
     from penstock.broker.api.spec import RequestContext
     from penstock.broker.broker import Broker
     from penstock.client.connection import Connection
+    from penstock.client.security import Security
     from penstock.cluster.image import BrokerRegistration
 
 
@@ -28,13 +31,17 @@ class InterBroker:
         endpoint = registration.endpoints.get(name)
         if endpoint is None:
             raise ConnectionError(f"broker {registration.broker_id} has no listener {name}")
-        connection = await Connection.open(endpoint.host, endpoint.port, client_id, self.security())
+        connection = await Connection.open(endpoint.host, endpoint.port, client_id, self.security(name))
         try:
             await self._prove(connection, registration)
         except BaseException:
             connection.close()
             raise
         return connection
+
+    async def dial_control(self, registration: BrokerRegistration, client_id: str) -> Connection:
+        """The same over the controller's own listener, where there is one."""
+        return await self.dial(registration, client_id, self._broker.settings.control_plane_listener)
 
     async def _prove(self, connection: Connection, registration: BrokerRegistration) -> None:
         broker = self._broker
@@ -57,7 +64,20 @@ class InterBroker:
 
     def is_broker_principal(self, ctx: RequestContext) -> bool:
         """Where connections are authenticated, a broker must also have a broker's name."""
-        return True
+        broker, connection = self._broker, ctx.connection
+        assert connection is not None
+        listener = connection.listener
+        if not listener.needs_sasl and ctx.principal == ANONYMOUS:
+            return True  # nobody has a name here: the proof is all there is
+        if listener.needs_sasl:
+            own = self.security(listener.name)
+            if own is not None and ctx.principal == Principal(USER, own.username or ""):
+                return True
+        elif broker.authorizer is None:
+            return True  # certificates name each broker otherwise, and nobody said which names are brokers'
+        if broker.authorizer is None:
+            return False
+        return bool(broker.authorizer.authorize(ctx, "CLUSTER_ACTION", "CLUSTER", "kafka-cluster"))
 
     def address(self, node_id: int) -> tuple[str, int]:
         """Where brokers reach `node_id`; ConnectionError if it is not registered."""
@@ -107,9 +127,12 @@ class InterBroker:
         # Not advertised (ApiVersions lists what clients may use): brokers know that they speak it.
         return await connection.request("alter_partition", request, version=3)
 
-    def security(self) -> Any:
-        """How to speak on the inter-broker listener; None: plain text."""
-        return self._broker.inter_broker_security
+    def security(self, listener: str | None = None) -> Security | None:
+        """How to speak on the inter-broker (or another) listener as the settings say now; None: plain text."""
+        settings = self._broker.settings
+        name = listener or settings.inter_broker_listener
+        protocol = next((found.protocol for found in settings.listeners if found.name == name), "PLAINTEXT")
+        return inter_broker_security(settings, name, protocol)
 
     async def close(self) -> None:
         connections, self._connections = list(self._connections.values()), {}

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
-import ssl
-from collections import Counter
+import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.connection import Connection
+from penstock.broker.connection_limits import ConnectionLimits, CreationRate, plain_host
 
 if TYPE_CHECKING:
     from penstock.broker.dispatch import Dispatcher
+    from penstock.broker.tls_reload import ListenerTls
 
 logger = logging.getLogger(__name__)
 
@@ -21,56 +21,7 @@ ACCEPTS_PER_WAKEUP = 64
 PAUSE_WHEN_OUT_OF_FILES_SECONDS = 1.0
 
 
-def plain_host(host: str) -> str:
-    """IPv4 clients of an IPv6 socket are still known by their IPv4 address."""
-    return host[7:] if host.startswith("::ffff:") else host
-
-
 LONGEST_HOLD_SECONDS = 10.0  # a connection over its address's rate is closed after so long at most
-
-
-class ConnectionLimits:
-    """Connections of the whole broker: how many, and how many per address."""
-
-    def __init__(self, settings: Any) -> None:
-        self.total = 0
-        self.per_host: Counter[str] = Counter()
-        self.take(settings)
-
-    def take(self, settings: Any) -> None:
-        """All three may be changed while the broker runs; connections that are open stay."""
-        self.max_total: int = settings["max.connections"]
-        self.max_per_host: int = settings["max.connections.per.ip"]
-        self.per_host_overrides = _overrides(settings["max.connections.per.ip.overrides"])
-
-    @property
-    def full(self) -> bool:
-        return self.total >= self.max_total
-
-    def enter(self, host: str) -> bool:
-        if self.per_host[host] >= self.per_host_overrides.get(host, self.max_per_host):
-            return False
-        self.per_host[host] += 1
-        self.total += 1
-        return True
-
-    def leave(self, host: str) -> None:
-        self.total -= 1
-        self.per_host[host] -= 1
-        if not self.per_host[host]:
-            del self.per_host[host]
-
-
-def _overrides(text: Any) -> dict[str, int]:
-    entries = text if isinstance(text, (list, tuple)) else str(text or "").split(",")
-    overrides: dict[str, int] = {}
-    for entry in entries:
-        host, separator, count = entry.strip().rpartition(":")
-        if separator:
-            with contextlib.suppress(OSError):
-                for found in socket.getaddrinfo(host, None):
-                    overrides[plain_host(str(found[4][0]))] = int(count)
-    return overrides
 
 
 class Listener:
@@ -85,10 +36,11 @@ class Listener:
         *,
         advertised: bool,
         is_inter_broker: bool,
+        is_control: bool = False,
         dispatcher: Dispatcher,
         limits: ConnectionLimits,
         settings: Any,
-        tls: ssl.SSLContext | None = None,
+        tls: ListenerTls | None = None,
     ) -> None:
         self.name = name
         self.host = host
@@ -97,12 +49,18 @@ class Listener:
         self.advertised = advertised
         self.is_inter_broker = is_inter_broker
         self.needs_sasl = protocol.startswith("SASL_")
-        self.open_access = not self.needs_sasl
+        self.is_control = is_control  # only the controller speaks here
+        self.open_access = not self.needs_sasl and not is_control
         self.dispatcher = dispatcher
         self.loop: asyncio.AbstractEventLoop = dispatcher.loop
         self.limits = limits
         self.tls = tls
         self.connections: set[Connection] = set()
+        self.first_frame_bytes = dispatcher.max_request_bytes
+        if self.needs_sasl:
+            self.first_frame_bytes = min(self.first_frame_bytes, settings["sasl.server.max.receive.size"])
+        self.creation = CreationRate(self._own(settings, "max.connection.creation.rate"), time.monotonic())
+        self.take(settings)
         self._backlog: int = settings["socket.listen.backlog.size"]
         self._receive_buffer: int = settings["socket.receive.buffer.bytes"]
         # Kafka's default is also the fastest for sendfile: what waits in the socket stays in the processor's cache.
@@ -112,6 +70,30 @@ class Listener:
         self._sock: socket.socket | None = None
         self._accepting = False
         self._opened = dispatcher.stats.metrics.cell("connections_opened", name)
+
+    def _own(self, settings: Any, name: str) -> int:
+        """A limit of this listener alone; the plain name is the broker's."""
+        own = settings.explicit_for_listener(self.name, name)
+        return int(settings.listener_value(self.name, name) if own else settings.default(name))
+
+    def take(self, settings: Any) -> None:
+        """What may be changed while the broker runs."""
+        self.max_connections = self._own(settings, "max.connections")
+        self.creation.change(self._own(settings, "max.connection.creation.rate"))
+        if self.tls is not None:
+            self.tls.refresh()
+
+    @property
+    def _full(self) -> bool:
+        # Brokers must reach each other also when clients have taken every place.
+        own_place = self.is_inter_broker and len(self.dispatcher.broker.listeners) > 1
+        return len(self.connections) >= self.max_connections or (self.limits.full and not own_place)
+
+    def _pause_seconds(self, now: float) -> float:
+        pause = self.creation.wait_seconds(now)
+        if self.is_inter_broker and len(self.dispatcher.broker.listeners) > 1:
+            return pause
+        return max(pause, self.limits.creation.wait_seconds(now))
 
     def bind(self) -> None:
         """Take the port. OSError if somebody has it."""
@@ -141,9 +123,15 @@ class Listener:
 
     def _accept(self) -> None:
         assert self._sock is not None
+        now = time.monotonic()
         for _ in range(ACCEPTS_PER_WAKEUP):
-            if self.limits.full:
+            if self._full:
                 self.stop_accepting()  # clients wait in the backlog until a connection closes, as with Kafka
+                return
+            pause = self._pause_seconds(now)
+            if pause > 0:  # and so do those that come too fast
+                self.stop_accepting()
+                self.loop.call_later(pause, self.start_accepting)
                 return
             try:
                 sock, address = self._sock.accept()
@@ -170,6 +158,8 @@ class Listener:
             self.loop.call_later(min(pause, LONGEST_HOLD_SECONDS), self._let_go, sock, host)
             return
         self._opened.value += 1
+        self.creation.take()
+        self.limits.creation.take()
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -197,7 +187,7 @@ class Listener:
 
     def connection_closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
-        was_full = self.limits.full
+        was_full = self.limits.full or len(self.connections) + 1 >= self.max_connections
         self.limits.leave(connection.client_host)
         if was_full:
             self.dispatcher.accept_again()

@@ -1,7 +1,7 @@
 """TLS for client connections, without asyncio's streams: the same buffers, an SSLObject between them and the socket.
 
-Files are read and encrypted in the process here: sendfile cannot encrypt. Settings are Kafka's `ssl.*`, also under
-`listener.name.<listener>.`; key and certificates are PEM (`ssl.keystore.type=PEM`).
+Files are read and encrypted in the process here: sendfile cannot encrypt. Keys and certificates come from
+`security.tls_material`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.connection import Connection
 from penstock.broker.outbox import BLOCKED, COLD, DRAINED, FileRegion, Outbox
+from penstock.security.certificate_names import distinguished_name
 from penstock.security.principal import USER, Principal
 
 if TYPE_CHECKING:
@@ -23,57 +22,6 @@ if TYPE_CHECKING:
 
 ENCRYPT_AT_ONCE_BYTES = 64 * 1024
 RECEIVE_BYTES = 64 * 1024
-
-
-class TlsSettingsError(Exception):
-    """A TLS listener cannot be opened with these settings."""
-
-
-def server_context(settings: Any, listener: str) -> ssl.SSLContext:
-    """The context of a listener, from PEM files or PEM text in the settings."""
-
-    def value(name: str) -> Any:
-        found = settings.listener_value(listener, name)
-        return str(getattr(found, "value", found)) if found is not None else None
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    kind = value("ssl.keystore.type") or "JKS"
-    if kind.upper() != "PEM":
-        raise TlsSettingsError(f"listener {listener}: ssl.keystore.type={kind}, only PEM can be read")
-    _load_key(context, value, listener)
-    _load_trust(context, value)
-    demand = (value("ssl.client.auth") or "none").lower()
-    modes = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-    context.verify_mode = modes.get(demand, ssl.CERT_NONE)
-    return context
-
-
-def _load_key(context: ssl.SSLContext, value: Any, listener: str) -> None:
-    password = value("ssl.key.password")
-    location = value("ssl.keystore.location")
-    try:
-        if location:
-            context.load_cert_chain(location, password=password)
-            return
-        chain, key = value("ssl.keystore.certificate.chain"), value("ssl.keystore.key")
-        if not chain or not key:
-            raise TlsSettingsError(f"listener {listener}: set ssl.keystore.location, or its certificate chain and key")
-        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # the ssl module only reads files
-            Path(file.name).chmod(0o600)
-            file.write(f"{chain}\n{key}\n")
-            file.flush()
-            context.load_cert_chain(file.name, password=password)
-    except (OSError, ssl.SSLError) as error:
-        raise TlsSettingsError(f"listener {listener}: the certificate cannot be loaded: {error}") from error
-
-
-def _load_trust(context: ssl.SSLContext, value: Any) -> None:
-    location, text = value("ssl.truststore.location"), value("ssl.truststore.certificates")
-    if location:
-        context.load_verify_locations(cafile=location)
-    elif text:
-        context.load_verify_locations(cadata=text)
 
 
 class TlsOutbox(Outbox):
@@ -146,7 +94,7 @@ class TlsConnection(Connection):
         assert listener.tls is not None
         self.from_client = ssl.MemoryBIO()
         self.to_client = ssl.MemoryBIO()
-        self.tls = listener.tls.wrap_bio(self.from_client, self.to_client, server_side=True)
+        self.tls = listener.tls.context.wrap_bio(self.from_client, self.to_client, server_side=True)
         self.handshaken = False
         super().__init__(sock, client_host, listener, dispatcher)
 
@@ -216,18 +164,14 @@ class TlsConnection(Connection):
             self._read_on_soon()
 
     def _name_principal(self) -> None:
-        """The distinguished name of a client's certificate, as Kafka writes it."""
-        certificate: Any = self.tls.getpeercert()
-        if not certificate:
+        """A client's certificate names it, by the rules of ssl.principal.mapping.rules; with SASL that names it."""
+        data = None if self.listener.needs_sasl else self.tls.getpeercert(binary_form=True)
+        if not data:
             return
-        names = [pair for group in certificate.get("subject", ()) for pair in group]
-        short = {
-            "commonName": "CN",
-            "organizationalUnitName": "OU",
-            "organizationName": "O",
-            "localityName": "L",
-            "stateOrProvinceName": "ST",
-            "countryName": "C",
-        }
-        name = ",".join(f"{short.get(str(k), str(k))}={v}" for k, v in reversed(names))
+        from cryptography import x509
+
+        distinguished = distinguished_name(x509.load_der_x509_certificate(data).subject)
+        name = self.dispatcher.broker.authentication.mapping_rules.name(distinguished)
+        if name is None:
+            raise ssl.SSLError(f"no rule of ssl.principal.mapping.rules fits {distinguished!r}")
         self.principal = Principal(USER, name)

@@ -52,6 +52,7 @@ class Security:
     key_password: str | None = field(default=None, repr=False)
     verify_certificate: bool = True
     verify_host_name: bool = True
+    context_factory: Callable[[], ssl.SSLContext] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
@@ -102,6 +103,8 @@ class Security:
         """The TLS context to connect with, or None when the protocol has no TLS."""
         if not self.tls:
             return None
+        if self.context_factory is not None:
+            return self.context_factory()
         context = ssl.create_default_context(cafile=self.ca_location, cadata=self.ca_pem)
         if not self.verify_host_name:
             context.check_hostname = False

@@ -48,6 +48,8 @@ class ConfigAdmin:
     def __init__(self, store: TreeStore, images: ImageHolder) -> None:
         self._store = store
         self._images = images
+        self.check_broker: Callable[[str, Mapping[str, str]], str | None] = lambda name, overrides: None
+        """Whoever knows more about a broker's settings than the table: what is wrong with them, or None."""
 
     async def alter_incrementally(
         self, key: ConfigKey, alterations: Sequence[Alteration], *, validate_only: bool = False
@@ -60,7 +62,7 @@ class ConfigAdmin:
             changed = dict(current)
             for alteration in alterations:
                 _apply(key[0], changed, alteration, self._list_default(alteration.name))
-            _check_result(key, changed, {a.name: changed.get(a.name) for a in alterations})
+            self._check_result(key, changed, {a.name: changed.get(a.name) for a in alterations})
             return changed
 
         await self._update(key, change, validate_only)
@@ -76,7 +78,7 @@ class ConfigAdmin:
         wanted = {name: value for name, value in overrides.items() if value is not None}
 
         def change(current: Mapping[str, str]) -> dict[str, str]:
-            _check_result(key, wanted, wanted)
+            self._check_result(key, wanted, wanted)
             return wanted
 
         await self._update(key, change, validate_only)
@@ -145,6 +147,12 @@ class ConfigAdmin:
         kind, name = key
         if kind == "topic" and name not in self._images.image.topics:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+
+    def _check_result(self, key: ConfigKey, overrides: Mapping[str, str], changed: Mapping[str, str | None]) -> None:
+        _check_result(key, overrides, changed)
+        problem = self.check_broker(key[1], overrides) if key[0] == "broker" else None
+        if problem is not None:
+            raise Refusal(ErrorCode.INVALID_REQUEST, problem)
 
     @staticmethod
     def _list_default(name: str) -> str:

@@ -123,14 +123,13 @@ class ZooKeeperStore(TreeStore):
             options["sasl_options"] = {"mechanism": "DIGEST-MD5", "username": user, "password": password}
         elif scheme:
             raise ConnectionLost("/", "penstock.zookeeper.auth must begin with digest: or sasl:")
-        if settings["zookeeper.set.acl"]:
-            options["default_acl"] = _protected_acl()
         if settings["zookeeper.ssl.client.enable"]:
             options |= {
                 "use_ssl": True,
                 "ca": settings["zookeeper.ssl.truststore.location"],
                 "certfile": settings["zookeeper.ssl.keystore.location"],
                 "keyfile": settings["zookeeper.ssl.keystore.location"],
+                "keyfile_password": settings["zookeeper.ssl.keystore.password"],
                 "verify_certs": True,
                 "check_hostname": bool(settings["zookeeper.ssl.endpoint.identification.algorithm"]),
             }
@@ -284,6 +283,7 @@ class ZooKeeperStore(TreeStore):
                     transaction.create(
                         operation.path,
                         operation.data,
+                        acl=self._acl(operation.path),
                         ephemeral=operation.ephemeral,
                         sequence=operation.sequential,
                     )
@@ -319,6 +319,16 @@ class ZooKeeperStore(TreeStore):
         pending.rawlink(ready)
         return await future
 
+    def _acl(self, path: str) -> list[ACL] | None:
+        """Who may do what with a new node, None for everybody. A broker that logs in keeps secrets to its own kind in
+        any case; zookeeper.set.acl also keeps others from changing the rest."""
+        settings = self._settings
+        certificate = settings["zookeeper.ssl.client.enable"] and settings["zookeeper.ssl.keystore.location"]
+        logs_in = bool(settings["penstock.zookeeper.auth"] or certificate)
+        if any(path == folder or path.startswith(f"{folder}/") for folder in SECRET_FOLDERS):
+            return list(CREATOR_ALL_ACL) if logs_in or settings["zookeeper.set.acl"] else None
+        return [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE] if settings["zookeeper.set.acl"] else None
+
     def _require_session(self, path: str) -> Any:
         if self._state is SessionState.EXPIRED:
             raise SessionExpired(path)
@@ -327,9 +337,8 @@ class ZooKeeperStore(TreeStore):
         return self._client
 
 
-def _protected_acl() -> list[ACL]:
-    """Brokers may do everything, others may read."""
-    return [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
+SECRET_FOLDERS = ("/config/users", "/config/brokers", "/delegation_token", "/penstock")
+"""Credentials, tokens and the brokers' secret lie here: with authentication nobody but brokers reads them."""
 
 
 def _translated(error: BaseException, path: str) -> StoreError:

@@ -74,10 +74,12 @@ def test_what_may_not_change_while_running_is_refused_with_kafkas_words() -> Non
         return [problem.message for problem in broker_problems(changes, whole_cluster)]
 
     assert messages({"num.partitions": "3"}, False) == ["Cannot update these configs dynamically: [num.partitions]"]
-    assert messages({"listeners": "PLAINTEXT://:1"}, True) == [
-        "Cannot update these configs at default cluster level, broker id must be specified: [listeners]"
+    assert messages({"ssl.client.auth": "required"}, True) == [
+        "Cannot update these configs at default cluster level, broker id must be specified: [ssl.client.auth]"
     ]
-    assert messages({"listeners": "PLAINTEXT://:1"}, False) == []
+    assert messages({"ssl.client.auth": "required"}, False) == []
+    assert messages({"listeners": "PLAINTEXT://:1"}, False) == ["Cannot update these configs dynamically: [listeners]"]
+    assert "no effect" in messages({"ssl.provider": "BC"}, False)[0]
     assert "only per-listener" in messages({"ssl.keystore.location": "x"}, False)[0]
     assert messages({"max.connections": "-3"}, True) == [
         "Invalid value -3 for configuration max.connections: Value must be at least 0"

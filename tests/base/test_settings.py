@@ -155,7 +155,7 @@ def test_settings_that_contradict_each_other_are_refused(wrong: dict[str, str], 
 
 
 def test_an_unknown_name_warns_and_shows_the_nearest_one() -> None:
-    settings = Settings.load(None, {"log.dris": "x", "listener.name.internal.ssl.key.password": "x"})
+    settings = Settings.load(None, {"log.dris": "x", "listener.name.plaintext.ssl.key.password": "x"})
     assert settings.warnings == ["unknown setting log.dris; did you mean log.dirs?"]
 
 
@@ -244,12 +244,39 @@ def test_a_dynamic_value_that_cannot_be_used_or_changed_is_left_out() -> None:
 
 
 def test_a_listener_may_have_settings_of_its_own() -> None:
-    settings = Settings.load(
-        None, {"ssl.client.auth": "none", "listener.name.internal.ssl.client.auth": "required", "max.connections": "7"}
-    )
+    listeners = {
+        "listeners": "PLAINTEXT://:1,INTERNAL://:2",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:SSL",
+    }
+    own = {"ssl.client.auth": "none", "listener.name.internal.ssl.client.auth": "required", "max.connections": "7"}
+    settings = Settings.load(None, listeners | own)
     assert settings.listener_value("INTERNAL", "ssl.client.auth") == "required"
     assert settings.listener_value("PLAINTEXT", "ssl.client.auth") == "none"
     assert settings.listener_value("INTERNAL", "max.connections") == 7
+
+
+@pytest.mark.parametrize(
+    ("given_settings", "complaint"),
+    [
+        ({"listener.name.sasl_ssl.plain.sasl.jaas.config": "x"}, "no listener has this name"),
+        ({"listener.name.plaintext.ssl.cleint.auth": "none"}, "no setting has this name"),
+        ({"listener.name.plaintext.ssl.client.auth": "maybe"}, "required, requested, none"),
+        ({"listener.name.plaintext.ssl.provider": "BouncyCastle"}, "would have no effect"),
+        ({"sasl.kerberos.service.name": "kafka"}, "would have no effect"),
+        ({"security.inter.broker.protocol": "SSL", "inter.broker.listener.name": "PLAINTEXT"}, "give one of them"),
+        ({"security.inter.broker.protocol": "SSL", "listeners": "A://:1,B://:2",
+          "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}, "no listener speaks it"),
+        ({"control.plane.listener.name": "CONTROL"}, "must be one of the listeners"),
+        ({"control.plane.listener.name": "PLAINTEXT"}, "must be one of the listeners"),
+    ],
+)  # fmt: skip
+def test_security_that_would_not_be_there_is_refused(given_settings: dict[str, str], complaint: str) -> None:
+    with pytest.raises(SettingsError, match=complaint):
+        Settings.load(None, given_settings)
+
+
+def test_a_refused_setting_may_repeat_its_default() -> None:
+    assert Settings.load(None, {"ssl.protocol": "TLSv1.3"})["ssl.protocol"] == "TLSv1.3"
 
 
 def test_loading_the_table_loads_nothing_heavy() -> None:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from penstock.base.settings.log_config import broker_default
-from penstock.base.settings.model import Effect, Problem, Scope, Setting, SettingsError, Source
-from penstock.base.settings.settings import LISTENER_PREFIX, Settings
+from penstock.base.settings.model import PASSWORD, Effect, Problem, Scope, Setting, SettingsError, Source
+from penstock.base.settings.per_listener import LISTENER_PREFIX, setting_behind
+from penstock.base.settings.settings import Settings
 from penstock.base.settings.table import BROKER_SETTINGS, TOPIC_SETTINGS
 
 __all__ = ["ConfigRow", "Synonym", "broker_problems", "describe_broker", "describe_topic"]
@@ -70,7 +71,8 @@ def describe_default_broker(given: Mapping[str, str], names: Iterable[str] | Non
     for name, text in given.items():
         if wanted is not None and name not in wanted:
             continue
-        setting = BROKER_SETTINGS.get(name) or Setting(name, 0, None, None, Scope.CLUSTER_WIDE, "")
+        # What nobody knows may be a secret.
+        setting = BROKER_SETTINGS.get(name) or Setting(name, PASSWORD, None, None, Scope.CLUSTER_WIDE, "")
         value = None if setting.sensitive else text
         synonyms = [Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER)]
         rows.append(_row(setting, value, Source.DYNAMIC_DEFAULT_BROKER, False, synonyms))
@@ -136,7 +138,7 @@ def broker_problems(changes: Mapping[str, str | None], whole_cluster: bool) -> l
         what = "Cannot update these configs at default cluster level, broker id must be specified"
         problems.append(_several(own_only, changes, what))
     for name, text in changes.items():
-        setting = known.get(name) or _listener_setting(name)
+        setting = known.get(name) or setting_behind(name)
         if setting is None or text is None:
             continue
         try:
@@ -148,10 +150,3 @@ def broker_problems(changes: Mapping[str, str | None], whole_cluster: bool) -> l
 
 def _several(names: list[str], changes: Mapping[str, Any], what: str) -> Problem:
     return Problem(names[0], changes[names[0]], f"{what}: [{', '.join(names)}]")
-
-
-def _listener_setting(name: str) -> Setting | None:
-    """The row behind `listener.name.<listener>.<setting>`."""
-    if not name.startswith(LISTENER_PREFIX):
-        return None
-    return BROKER_SETTINGS.get(name[len(LISTENER_PREFIX) :].partition(".")[2])

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["Listener", "parse_listeners", "protocol_map"]
+__all__ = ["Listener", "inter_broker_name", "parse_listeners", "protocol_map"]
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LISTENER = r"(?P<name>[^:/]+)://(?P<host>\[[^\]]*\]|[^:\[\]]*):(?P<port>-?\d+)"
@@ -36,6 +36,14 @@ def protocol_map(text: str) -> dict[str, str]:
             raise ValueError(f"{entry!r} is not NAME:PROTOCOL with one of {', '.join(PROTOCOLS)}")
         found[name.strip().upper()] = protocol.strip().upper()
     return found
+
+
+def inter_broker_name(listeners: list[Listener], protocol: str) -> str:
+    """Which listener brokers use when only a protocol is named; with a single listener it is that one."""
+    found = [listener.name for listener in listeners if listener.protocol == protocol]
+    if protocol in found or (not found and len(listeners) != 1):
+        return protocol
+    return found[0] if found else listeners[0].name
 
 
 def parse_listeners(

@@ -65,6 +65,7 @@ class Effect(IntEnum):
     YES = 0
     ACCEPTED = 1  # known and checked; there is nothing here that it could steer
     NOT_APPLICABLE = 2  # belongs to parts of Kafka that Penstock replaces
+    REFUSED = 3  # security that is not there: whoever counts on it is told at once
 
 
 class Problem:
@@ -205,6 +206,8 @@ class Setting:
         complaint = self.check.complaint(value) if self.check is not None and value is not None else None
         if complaint:
             self.refuse(text.strip(), complaint)
+        if self.effect == Effect.REFUSED and value != self.default:
+            self.refuse(text.strip(), f"it would have no effect. {self.doc}")
         return value
 
     def refuse(self, value: Any, why: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.base.settings.listeners import parse_listeners, protocol_map
+from penstock.base.settings.listeners import Listener, inter_broker_name, parse_listeners, protocol_map
 from penstock.base.settings.model import Problem
 
 __all__ = ["broken_relations"]
@@ -20,7 +20,7 @@ def broken_relations(values: Mapping[str, Any], given: set[str]) -> list[Problem
         *_not_above(values, "group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
         *_not_above(values, "group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
         *_ids(values, given),
-        *_listeners(values),
+        *_listeners(values, given),
     ]
 
 
@@ -48,7 +48,7 @@ def _ids(values: Mapping[str, Any], given: set[str]) -> list[Problem]:
     return problems
 
 
-def _listeners(values: Mapping[str, Any]) -> list[Problem]:
+def _listeners(values: Mapping[str, Any], given: set[str]) -> list[Problem]:
     problems: list[Problem] = []
 
     def attempt(name: str, work: Callable[[], Any]) -> Any:
@@ -89,4 +89,38 @@ def _listeners(values: Mapping[str, Any]) -> list[Problem]:
             f" it must be one of the listeners ({', '.join(sorted(names))})"
         )
         problems.append(Problem("inter.broker.listener.name", inter_broker, message))
-    return problems
+    return problems + _inter_broker(values, given, listeners) + _control_plane(values, listeners)
+
+
+def _inter_broker(values: Mapping[str, Any], given: set[str], listeners: list[Listener]) -> list[Problem]:
+    name, protocol = values["inter.broker.listener.name"], values["security.inter.broker.protocol"]
+    if name and "security.inter.broker.protocol" in given:
+        message = (
+            f"Invalid value {protocol} for configuration security.inter.broker.protocol:"
+            " inter.broker.listener.name says the same; give one of them"
+        )
+        return [Problem("security.inter.broker.protocol", protocol, message)]
+    if name or not listeners or inter_broker_name(listeners, protocol) in {listener.name for listener in listeners}:
+        return []
+    message = (
+        f"Invalid value {protocol} for configuration security.inter.broker.protocol: no listener speaks it; set"
+        f" inter.broker.listener.name to one of {', '.join(listener.name for listener in listeners)}"
+    )
+    return [Problem("security.inter.broker.protocol", protocol, message)]
+
+
+def _control_plane(values: Mapping[str, Any], listeners: list[Listener]) -> list[Problem]:
+    control = values["control.plane.listener.name"]
+    if not control:
+        return []
+    names = {listener.name for listener in listeners}
+    inter_broker = values["inter.broker.listener.name"] or inter_broker_name(
+        listeners, values["security.inter.broker.protocol"]
+    )
+    if control.upper() in names and control.upper() != inter_broker.upper():
+        return []
+    message = (
+        f"Invalid value {control} for configuration control.plane.listener.name: it must be one of the listeners"
+        f" ({', '.join(sorted(names))}), and not the one that brokers use for everything else"
+    )
+    return [Problem("control.plane.listener.name", control, message)]

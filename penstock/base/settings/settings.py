@@ -10,16 +10,16 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.base.settings.listeners import Listener, parse_listeners, protocol_map
+from penstock.base.settings.listeners import Listener, inter_broker_name, parse_listeners, protocol_map
 from penstock.base.settings.log_config import LogConfig, build_log_config
 from penstock.base.settings.model import Problem, Scope, Setting, SettingsError, Source
+from penstock.base.settings.per_listener import LISTENER_PREFIX, listener_problems
 from penstock.base.settings.properties import parse_properties
 from penstock.base.settings.relations import broken_relations
 from penstock.base.settings.table import BROKER_SETTINGS, EMBEDDED_DEFAULTS
 
 __all__ = ["Settings"]
 
-LISTENER_PREFIX = "listener.name."
 LOG_CONFIGS_KEPT = 1000
 
 
@@ -90,6 +90,19 @@ class Settings:
                 return setting.parse(given[prefixed]) if setting else given[prefixed]
         return self._values.get(name)
 
+    def explicit_for_listener(self, listener: str, name: str) -> bool:
+        """Whether `listener.name.<listener>.<name>` itself is given."""
+        prefixed = f"{LISTENER_PREFIX}{listener.lower()}.{name}"
+        return any(prefixed in given for _, given in self.layers())
+
+    def mechanism_value(self, listener: str, mechanism: str, name: str) -> Any:
+        """A setting as one mechanism of a listener sees it: `listener.name.<listener>.<mechanism>.<name>` wins."""
+        prefixed = f"{mechanism.lower()}.{name}"
+        if self.explicit_for_listener(listener, prefixed):
+            text = self.listener_value(listener, prefixed)
+            return BROKER_SETTINGS[name].parse(text)
+        return self.listener_value(listener, name)
+
     def log_config(self, topic_overrides: Mapping[str, str] | None = None) -> LogConfig:
         """A topic's settings: its own where it has any, this broker's else."""
         overrides = topic_overrides or {}
@@ -132,9 +145,22 @@ class Settings:
         name = self._values["inter.broker.listener.name"]
         if name:
             return str(name).upper()
-        wanted = self._values["security.inter.broker.protocol"]
-        found = [listener.name for listener in self.listeners if listener.protocol == wanted]
-        return wanted if wanted in found or not found else found[0]
+        return inter_broker_name(self.listeners, self._values["security.inter.broker.protocol"])
+
+    @property
+    def control_plane_listener(self) -> str | None:
+        """The name of the listener for the controller's messages, where it has one of its own."""
+        name = self._values["control.plane.listener.name"]
+        return str(name).upper() if name else None
+
+    def candidate(self, cluster_default: Mapping[str, str] | None, own: Mapping[str, str] | None) -> Settings:
+        """These settings as they would be with other dynamic ones."""
+        other = Settings(self.static)
+        other.apply_dynamic(
+            self._dynamic_default if cluster_default is None else cluster_default,
+            self._dynamic if own is None else own,
+        )
+        return other
 
     def _protocols(self) -> dict[str, str]:
         return protocol_map(self._values["listener.security.protocol.map"])
@@ -182,6 +208,9 @@ class Settings:
                 problems += error.problems
         if not problems:
             problems = broken_relations(values, set().union(*layers))
+        if not problems:
+            names = parse_listeners(values["listeners"], protocol_map(values["listener.security.protocol.map"]))
+            problems = listener_problems(self.static, [listener.name for listener in names])
         if not problems:
             self._values = values
         return problems

@@ -5,9 +5,20 @@
 
 from __future__ import annotations
 
-from penstock.base.settings.model import LONG, PASSWORD, STRING, Scope, Setting, one_of, without_end_or_at_least
+from penstock.base.settings.model import (
+    LIST,
+    LONG,
+    PASSWORD,
+    STRING,
+    Scope,
+    Setting,
+    one_of,
+    subset_of,
+    without_end_or_at_least,
+)
 
 READ_ONLY = Scope.READ_ONLY
+_SIGNATURES = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 
 OWN: tuple[Setting, ...] = (
     Setting("penstock.inter.broker.secret", STRING, "required", one_of("required", "accept"), READ_ONLY,
@@ -18,6 +29,8 @@ OWN: tuple[Setting, ...] = (
             "Least important log lines that are written."),
     Setting("penstock.metrics.listener", STRING, None, None, READ_ONLY,
             "host:port that serves /metrics, /health and /ready over HTTP; off unless set."),
+    Setting("penstock.oauthbearer.algorithms", LIST, _SIGNATURES, subset_of(*_SIGNATURES), READ_ONLY,
+            "Algorithms that may sign OAuth tokens; those that sign with a public or no key are never allowed."),
     Setting("penstock.store.path", STRING, None, None, READ_ONLY,
             "File of the embedded metadata store; penstock.db in the first log folder if not set."),
     Setting("penstock.stray.retention.ms", LONG, 604_800_000, without_end_or_at_least(0), READ_ONLY,

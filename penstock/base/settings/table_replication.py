@@ -28,7 +28,7 @@ REPLICATION: tuple[Setting, ...] = (
     Setting("broker.rack", STRING, None, None, READ_ONLY,
             "The rack or zone of this broker; replicas of a partition are spread over racks."),
     Setting("control.plane.listener.name", STRING, None, None, READ_ONLY,
-            "A listener of its own for the controller's messages.", Effect.ACCEPTED),
+            "A listener of its own for the controller's messages."),
     Setting("controlled.shutdown.enable", BOOLEAN, True, None, READ_ONLY,
             "Whether a stopping broker first hands its partitions to others.", Effect.ACCEPTED),
     Setting("controlled.shutdown.max.retries", INT, 3, None, READ_ONLY,
