@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from penstock.base import supervised
 from penstock.cli.commands import COMMANDS
 from penstock.operate.errors import ExitCode, UserError
 
@@ -24,6 +25,7 @@ def main() -> None:
 
         sys.stdout.write(f"penstock {version('penstock')}\n")
         sys.exit(ExitCode.OK)
+    supervised.end_with_supervisor()
     sys.exit(run(arguments))
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from penstock.base import supervised
 
 FIRST_BACKOFF_SECONDS = 0.5
 LONGEST_BACKOFF_SECONDS = 30.0
@@ -28,6 +31,7 @@ class Part:
     process: asyncio.subprocess.Process | None = field(default=None, init=False)
     ready_line: str = field(default="", init=False)
     ready: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    tried: asyncio.Event = field(default_factory=asyncio.Event, init=False)  # it has ended at least once
 
 
 class Supervisor:
@@ -41,7 +45,7 @@ class Supervisor:
     async def run(self, parts: list[Part], when_ready: Callable[[], None]) -> int:
         """Start the parts one after the other; until told to stop (0) or a required part cannot start (1)."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the last one: our terminal is gone
             loop.add_signal_handler(number, self._on_signal)
         try:
             for part in parts:
@@ -67,10 +71,11 @@ class Supervisor:
     async def _start(self, part: Part) -> None:
         self._parts.append(part)
         self._watchers.append(asyncio.create_task(self._watch(part)))
-        ready = asyncio.create_task(part.ready.wait())
-        stopping = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait({ready, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (ready, stopping):
+        # What is not required does not hold the others up: it has had its try, and is started again beside them.
+        events = [part.ready, self._stopping] if part.required else [part.ready, self._stopping, part.tried]
+        waiting = [asyncio.create_task(event.wait()) for event in events]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
             task.cancel()
 
     async def _watch(self, part: Part) -> None:
@@ -80,8 +85,8 @@ class Supervisor:
             part.process = await asyncio.create_subprocess_exec(
                 *part.command,
                 stdout=asyncio.subprocess.PIPE,
-                stdin=asyncio.subprocess.DEVNULL,
-                env=part.environment,
+                stdin=asyncio.subprocess.PIPE,  # closes when we end, even by kill -9: parts do not outlive us
+                env={**(part.environment or os.environ), **supervised.ENVIRONMENT},
                 start_new_session=True,  # Ctrl-C goes to us alone: we stop the parts in order
             )
             if part.ready_prefix is None:
@@ -90,6 +95,7 @@ class Supervisor:
             code = await part.process.wait()
             if self._stopping.is_set():
                 return
+            part.tried.set()
             if part.required and not part.ready.is_set():
                 self._failed = f"the {part.name} did not start (exit code {code}); its message stands above"
                 self._stopping.set()

@@ -17,6 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.base import supervised
 from penstock.client.sync import SyncClient
 from penstock.pipelines.admin import ensure_topic
 from penstock.pipelines.connectors.generator import COLUMNS, record
@@ -118,6 +119,7 @@ def main() -> None:
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--folder", required=True, type=Path)
     arguments = parser.parse_args()
+    supervised.end_with_supervisor()
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
