@@ -82,7 +82,7 @@ def _begin_anew(changes: Changes, broker_id: int, where: TopicPartition) -> None
     if partition is None or broker_id not in partition.offline:
         return
     is_alone = len(partition.replicas) == 1
-    if broker_id in partition.isr and not is_alone:
+    if broker_id in {*partition.isr, *partition.last_known} and not is_alone:
         return
     rest = tuple(r for r in partition.offline if r != broker_id)
     changes.put(where, replace(partition, offline=rest, new=(*(partition.new or ()), broker_id)), bump=is_alone)
