@@ -11,6 +11,7 @@ import pytest
 
 from penstock.cluster.zookeeper_process import ZooKeeperUnavailable, find_jars, find_java
 from penstock.testing.chaos.checker import History
+from penstock.testing.chaos.silences import Incident, bound_seconds, find_silences
 
 MINUTES = float(os.environ.get("PENSTOCK_CHAOS_MINUTES", "3"))
 
@@ -76,3 +77,29 @@ def test_the_checker_finds_a_record_that_changed_under_a_reader() -> None:
     vanished.send("p/5")
     vanished.see(0, 3, "p/5")
     assert vanished.judge({0: []}).lost
+
+
+def test_a_silence_is_told_beside_its_fault() -> None:
+    incidents = [Incident("kill", 10.0, 14.0, 2), Incident("isolate", 40.0, 50.0, 2)]
+    longest, shortest = find_silences([0.0, 1.0, 11.0, 13.0, 15.0, 17.0, 19.0, 45.0, 46.0], incidents, min_live=2)
+    assert (longest.began, longest.ended) == (19.0, 45.0) and longest.cause == "isolate +21.0 s"
+    assert (shortest.began, shortest.ended) == (1.0, 11.0) and shortest.cause == "kill +9.0 s"
+
+
+def test_a_silence_without_a_fault_names_the_last_one() -> None:
+    (silence,) = find_silences([20.0, 60.0], [Incident("kill", 5.0, 14.0, 2)], min_live=2, began=5.0)
+    assert silence.cause == "nothing; last kill, over 6.0 s before"
+    assert (silence.began, silence.judged_seconds) == (15.0, 40.0)
+
+
+def test_what_nobody_could_have_answered_is_not_judged() -> None:
+    two_gone = Incident("kill two", 12.0, 40.0, 1)
+    (silence,) = find_silences([10.0, 50.0], [two_gone], min_live=2)
+    assert (silence.seconds, silence.judged_seconds) == (40.0, 10.0)
+    (busy,) = find_silences([10.0, 50.0], [Incident("kill", 12.0, 49.0, 2, is_busy=True)], min_live=2)
+    assert busy.judged_seconds == 2.0
+
+
+def test_the_bound_is_the_slowest_way_to_notice_a_fault() -> None:
+    assert bound_seconds(4000, 9000, 5000) == 14.0
+    assert bound_seconds(4000, 3000, 10_000) == 20.0

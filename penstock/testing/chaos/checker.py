@@ -9,7 +9,6 @@ aborted     a value of an aborted transaction, seen by a read_committed reader
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
@@ -75,11 +74,6 @@ class History:
             known = self.seen.setdefault((partition, offset), value)
             if known != value:
                 self.contradictions.append(f"{partition}@{offset}: first {known}, then {value}")
-
-    def longest_silence_seconds(self) -> float:
-        """The longest time without any acknowledgement."""
-        times = sorted(self.acknowledged_at)
-        return max((later - earlier for earlier, later in itertools.pairwise(times)), default=0.0)
 
     def judge(self, final: dict[int, list[tuple[int, str]]]) -> Verdict:
         """`final`: per partition (offset, value) in order, as a read_committed reader gets them after all is healed."""

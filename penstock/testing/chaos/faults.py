@@ -12,6 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from penstock.testing.chaos.hosts import READY_SECONDS, BrokerHost, Hosts
+from penstock.testing.chaos.silences import Incident, is_machine_busy
+
+_MISSING = {"kill -9 of two brokers": 2, "the ZooKeeper leader is killed": 0, "clock step": 0}
+"""How many brokers do not work during a fault, where that is not one."""
 
 
 def faketime_library() -> str | None:
@@ -59,6 +63,7 @@ class Faults:
         self.say = say
         self.clock_file = clock_file
         self.count: dict[str, int] = {}
+        self.incidents: list[Incident] = []
         self.skipped: list[str] = []
         self._faults: list[tuple[int, str, Callable[[], None]]] = [
             (4, "kill -9 of a broker", self._kill_broker),
@@ -87,7 +92,10 @@ class Faults:
         _, name, fault = self.random.choices(self._faults, weights)[0]
         self.count[name] = self.count.get(name, 0) + 1
         self.say(name)
+        began, was_busy = time.monotonic(), is_machine_busy()
         fault()
+        live = len(self.hosts.brokers) - _MISSING.get(name, 1)
+        self.incidents.append(Incident(name, began, time.monotonic(), live, was_busy or is_machine_busy()))
 
     def pause(self, low: float, high: float) -> None:
         time.sleep(self.random.uniform(low, high))

@@ -10,9 +10,11 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from penstock.base.settings import Settings
 from penstock.testing.chaos.checker import History, Verdict
 from penstock.testing.chaos.faults import Faults, faketime_environment
 from penstock.testing.chaos.hosts import Hosts
+from penstock.testing.chaos.silences import Silence, bound_seconds, find_silences
 from penstock.testing.chaos.workload import (
     PARTITIONS,
     TOPIC,
@@ -24,6 +26,8 @@ from penstock.testing.chaos.workload import (
 )
 
 HEAL_SECONDS = 120.0
+MIN_ISR = 2
+SILENCES_SHOWN = 10
 SETTINGS = {
     "zookeeper.session.timeout.ms": "4000",
     "replica.lag.time.max.ms": "5000",
@@ -44,7 +48,8 @@ class Report:
     verdict: Verdict
     faults: dict[str, int]
     skipped: list[str]
-    silence_seconds: float
+    silences: list[Silence]
+    silence_bound_seconds: float
     transactions: tuple[int, int]
     producer_lives: int
     differences: list[str]
@@ -52,7 +57,11 @@ class Report:
 
     @property
     def good(self) -> bool:
-        return self.verdict.good and not self.differences and not self.client_errors
+        return self.verdict.good and not self.differences and not self.client_errors and not self.too_long
+
+    @property
+    def too_long(self) -> list[Silence]:
+        return [silence for silence in self.silences if silence.judged_seconds > self.silence_bound_seconds]
 
     def lines(self) -> list[str]:
         return [
@@ -64,7 +73,8 @@ class Report:
             f"faults: {', '.join(f'{n} × {name}' for name, n in sorted(self.faults.items()))}",
             *(f"skipped {reason}" for reason in self.skipped),
             *(f"client failed: {error}" for error in self.client_errors),
-            f"longest time without an acknowledgement: {self.silence_seconds:.1f} s",
+            *(silence.line() for silence in self.silences[:SILENCES_SHOWN]),
+            f"silences above {self.silence_bound_seconds:.1f} s: {len(self.too_long)}",
             "GOOD" if self.good else "BAD",
         ]
 
@@ -116,7 +126,8 @@ def run_chaos(
             verdict,
             faults.count,
             faults.skipped,
-            history.longest_silence_seconds(),
+            find_silences(history.acknowledged_at, faults.incidents, MIN_ISR, started),
+            _silence_bound(),
             (transactions.committed, transactions.aborted),
             sum(client.lives for client in clients if isinstance(client, IdempotentProducer)),
             _compare_replicas(hosts),
@@ -126,9 +137,15 @@ def run_chaos(
         hosts.kill()
 
 
+def _silence_bound() -> float:
+    settings = Settings.load(None, {"broker.id": "1", **SETTINGS})
+    names = ("zookeeper.session.timeout.ms", "broker.session.timeout.ms", "replica.lag.time.max.ms")
+    return bound_seconds(*(settings[name] for name in names))
+
+
 def _create_topic(hosts: Hosts) -> None:
     admin = AdminClient({"bootstrap.servers": hosts.bootstrap, "log_level": 0})
-    topic = NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": "2"})
+    topic = NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": str(MIN_ISR)})
     admin.create_topics([topic])[TOPIC].result(30)
 
 
