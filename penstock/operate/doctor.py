@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.operate import admin
 from penstock.operate.brokers import broker_rows
+from penstock.operate.doctor_records import records
 from penstock.operate.groups import all_groups, lag_rows
 from penstock.operate.pipelines import SILENT_MS
 from penstock.operate.transactions import described, listed, owner_of, transaction_row
@@ -212,6 +213,7 @@ def _some(names: list[Any]) -> str:
 CHECKS: dict[str, Callable[[Session], Iterator[Finding]]] = {
     "connectivity": connectivity,
     "replicas": replicas,
+    "records": records,
     "skew": skew,
     "lag": lag,
     "disk": disk,

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import penstock
+from penstock.cli.main import run as penstock_command
 from penstock.cluster import znodes
 from penstock.store.embedded import EmbeddedDatabase, EmbeddedStore
+from tests.store.conftest import free_port
 
 
 def make(folder: Path, **settings: str) -> penstock.Broker:
-    store = {"penstock.store.path": str(folder / "store.db"), "penstock.metrics.listener": "127.0.0.1:0"}
+    store = {"penstock.store.path": str(folder / "store.db"), "penstock.metrics.listener": f"127.0.0.1:{free_port()}"}
     return penstock.Broker(folder / "data", settings=store | {n.replace("_", "."): v for n, v in settings.items()})
 
 
@@ -39,6 +43,12 @@ def count(broker: penstock.Broker, topic: str) -> int:
     _, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
     consumer.close()
     return int(high)
+
+
+def diagnosis(broker: penstock.Broker, capsys: Any) -> list[dict[str, Any]]:
+    capsys.readouterr()
+    penstock_command(["doctor", "--json", "-b", broker.bootstrap])
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
 def scrape(broker: penstock.Broker) -> bytes:
@@ -69,7 +79,7 @@ def change(folder: Path, path: str, data: bytes) -> bytes:
 @pytest.mark.parametrize(
     "path", [znodes.topic_path("t"), znodes.state_path("t", 0), znodes.config_path(("topic", "t"))]
 )
-def test_a_node_that_cannot_be_read_costs_only_its_topic(tmp_path: Path, path: str) -> None:
+def test_a_node_that_cannot_be_read_costs_only_its_topic(tmp_path: Path, path: str, capsys: Any) -> None:
     with make(tmp_path) as broker:
         fill(broker, "t", "other")
     whole = change(tmp_path, path, b'{"version":3,"topic')
@@ -80,6 +90,8 @@ def test_a_node_that_cannot_be_read_costs_only_its_topic(tmp_path: Path, path: s
         fill(broker, "third")
         metrics = scrape(broker)
         assert b'penstock_unreadable_topics{topic="t"} 1.0' in metrics
+        (finding,) = [row for row in diagnosis(broker, capsys) if row["check"] == "records"]
+        assert finding["severity"] == "problem" and "topic t " in finding["finding"]
     assert (tmp_path / "data" / "t-0").is_dir(), "nothing is deleted, nothing is renamed"
     change(tmp_path, path, whole)
     with make(tmp_path) as broker:
