@@ -8,6 +8,7 @@ from penstock.cluster import znodes
 from penstock.cluster.changes import Changes, ControllerState, Decision
 from penstock.cluster.elections import elect_offline_partitions, leave_isr
 from penstock.cluster.events import ImageAcknowledged, ReplicasFailed, TopicPartition
+from penstock.cluster.image import NO_LEADER
 from penstock.cluster.state_machines import ReplicaStatus, check_replica_move
 
 
@@ -76,16 +77,24 @@ def _compare_offline(changes: Changes, event: ImageAcknowledged, told: tuple[Top
 
 
 def _begin_anew(changes: Changes, broker_id: int, where: TopicPartition) -> None:
-    """The operator accepts that this replica's data is lost. While it is the last one known to be in sync, the others
-    must not be cut to its nothing: somebody has to allow an unclean election first."""
+    """The operator accepts that this replica's data is lost. It waits while nobody leads: others may hold what is left,
+    and must not be cut to its nothing, so somebody has to allow an unclean election among them first."""
     partition = changes.partition(*where)
     if partition is None or broker_id not in partition.offline:
         return
     is_alone = len(partition.replicas) == 1
-    if broker_id in {*partition.isr, *partition.last_known} and not is_alone:
+    if partition.leader in (NO_LEADER, broker_id) and not is_alone:
         return
-    rest = tuple(r for r in partition.offline if r != broker_id)
-    changes.put(where, replace(partition, offline=rest, new=(*(partition.new or ()), broker_id)), bump=is_alone)
+    kept = {r: e for r, e in zip(partition.eligible, partition.eligible_epochs, strict=True) if r != broker_id}
+    anew = replace(
+        partition,
+        offline=tuple(r for r in partition.offline if r != broker_id),
+        new=(*(partition.new or ()), broker_id),
+        eligible=tuple(kept),
+        eligible_epochs=tuple(kept.values()),
+        last_known=tuple(r for r in partition.last_known if r != broker_id or is_alone),
+    )
+    changes.put(where, anew, bump=is_alone)
     elect_offline_partitions(changes, [where[0]])
 
 
