@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.operate import admin
 from penstock.operate.errors import ExitCode, UserError, not_found
 from penstock.protocol import messages
+from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.operate.session import Session
@@ -102,17 +103,33 @@ def abort_by_id(session: Session, transactional_id: str, confirm: Confirm, *, fo
             f"{transactional_id} is part of batch {decided[1].batch} of {decided[0]}, which is decided: aborted, its"
             " rows would be lost (--force does it). Commit it?"
         )
-    api = messages.api("end_txn")
-    request = api.Request(
-        transactional_id=transactional_id,
-        producer_id=state.producer_id,
-        producer_epoch=state.producer_epoch,
-        committed=decided is not None,
+    commit = decided is not None
+    code = _end(session, transactional_id, (state.producer_id, state.producer_epoch), commit)
+    if code == ErrorCode.PRODUCER_FENCED:
+        # Somebody took it over prepared (KIP-939): what its records carry is not the pair that may end it.
+        code = _end(session, transactional_id, _take_over(session, transactional_id), commit)
+    if code:
+        raise admin.refuse(code, transactional_id)
+    return not commit
+
+
+def _end(session: Session, transactional_id: str, pair: tuple[int, int], commit: bool) -> int:
+    request = messages.api("end_txn").Request(
+        transactional_id=transactional_id, producer_id=pair[0], producer_epoch=pair[1], committed=commit
     )
     answer = session.client.call_coordinator("transaction", transactional_id, "end_txn", request, highest_version=4)
+    return int(answer.error_code)
+
+
+def _take_over(session: Session, transactional_id: str) -> tuple[int, int]:
+    """The pair that may end an open two-phase transaction from now on; whoever held it is fenced."""
+    request = messages.api("init_producer_id").Request(
+        transactional_id=transactional_id, transaction_timeout_ms=60_000, enable2_pc=True, keep_prepared_txn=True
+    )
+    answer = session.client.call_coordinator("transaction", transactional_id, "init_producer_id", request, version=6)
     if answer.error_code:
         raise admin.refuse(answer.error_code, transactional_id)
-    return decided is None
+    return answer.producer_id, answer.producer_epoch
 
 
 def producers(session: Session, topic: str, partition: int) -> list[Any]:

@@ -323,3 +323,16 @@ def test_lists_are_filtered(client: SyncClient, topic: str) -> None:
     assert client.call_any("list_transactions", request).unknown_state_filters == ["Lost"]
     assert described(client, "nobody").error_code == E.TRANSACTIONAL_ID_NOT_FOUND
     assert busy.end(False) == 0
+
+
+def test_an_operator_aborts_also_what_was_taken_over_prepared(broker: Any, client: SyncClient, topic: str) -> None:
+    """Its records carry an older pair than the one that may end it."""
+    from penstock.cli.main import run
+
+    writer = RawProducer(client, topic, enable2_pc=True)
+    assert writer.send(topic, 0, "nobody wants it") == 0
+    RawProducer(client, topic, enable2_pc=True, keep_prepared_txn=True)
+    assert described(client, topic).transaction_state == "Ongoing"
+    assert run(["txn", "abort", topic, "--yes", "-b", broker.bootstrap]) == 0
+    until(lambda: described(client, topic).transaction_state == "CompleteAbort", "markers")
+    assert values(client, topic) == []
