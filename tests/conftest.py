@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -36,3 +37,26 @@ def _apache_kafka_or_skip() -> Iterator[peers.KafkaPeer]:
             yield kafka
     except peers.PeerUnavailable as reason:
         pytest.skip(str(reason))
+
+
+class _Bugs(logging.Handler):
+    """Requests that ran into an exception and took their connection with them (`penstock_request_exceptions`)."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.seen: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and str(record.msg).startswith("closing client="):
+            self.seen.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
+
+
+@pytest.fixture(autouse=True)
+def no_request_breaks_its_connection() -> Iterator[None]:
+    """Whatever a test sends to a broker of this process, a well-formed request is answered."""
+    bugs = _Bugs()
+    logger = logging.getLogger("penstock.broker")
+    logger.addHandler(bugs)
+    yield
+    logger.removeHandler(bugs)
+    assert bugs.seen == []

@@ -48,6 +48,9 @@ class Metric(NamedTuple):
 METRICS: tuple[Metric, ...] = (
     Metric("requests", COUNTER, ("api",), "Requests that were answered."),
     Metric("request_errors", COUNTER, ("api", "error"), "Error codes in answers."),
+    Metric("request_exceptions", COUNTER, ("api", "outcome"),
+           "Well-formed requests that ran into a bug, by whether they were answered or their connection was closed."),
+    Metric("requests_malformed", COUNTER, (), "Frames whose bytes are no request; their connections were closed."),
     Metric("request_bytes", COUNTER, ("api",), "Bytes of requests."),
     Metric("response_bytes", COUNTER, ("api",), "Bytes of answers."),
     Metric("request_seconds", HISTOGRAM, ("api",), "Time from a request's last byte to its answer, waits included."),

@@ -218,10 +218,12 @@ class Connection:
             return
         except MalformedFrame as error:
             logger.info("closing client=%s: %s", self.client_host, error)
+            dispatcher.stats.malformed.value += 1
             self.close()
             return
         except Exception:
             logger.exception("closing client=%s: a request could not be handled", self.client_host)
+            dispatcher.stats.ran_into_bug("any", "closed")
             self.close()
             return
         if start == end:

@@ -272,9 +272,7 @@ class Dispatcher:
             else:
                 request = messages.decode_request(route.spec.key, version, data)
         except messages.MalformedMessage as error:
-            logger.info("closing client=%s: %s", connection.client_host, error)
-            connection.close()
-            return
+            raise MalformedFrame(str(error)) from error
         context = self.context(connection, route, version, correlation_id)
         self.run_cold(connection, route, context, request)
 
@@ -306,6 +304,7 @@ class Dispatcher:
         except Exception:
             logger.exception("closing client=%s: %s failed", connection.client_host, route.spec.name)
             route.stats.error(UNKNOWN_SERVER_ERROR)
+            self.stats.ran_into_bug(route.spec.name, "closed")
             connection.close()
             return
         connection.finish(slot, parts)
@@ -340,6 +339,7 @@ class Dispatcher:
             raise
         except Exception:
             logger.exception("%s of client=%s failed", route.spec.name, context.client_host)
+            self.stats.ran_into_bug(route.spec.name, "answered")
             code, message = UNKNOWN_SERVER_ERROR, None
         route.stats.error(code)
         own = getattr(route.module, "error_response", None)

@@ -112,6 +112,7 @@ class SlowProduce:
             raise
         except Exception:
             logger.exception("closing client=%s: a produce failed", connection.client_host)
+            self._dispatcher.stats.ran_into_bug("Produce", "closed")
             connection.close()
             return
         self._handler.appended(pending)

@@ -48,8 +48,13 @@ class BrokerStats:
         self.produced_records = metrics.cell("produced_records")
         self.fetched_bytes = metrics.cell("fetched_bytes", "consumer")
         self.replicated_bytes = metrics.cell("fetched_bytes", "follower")
+        self.malformed = metrics.cell("requests_malformed")
         self.loop_lag = metrics.histogram("event_loop_lag_seconds")
         self.loop_lag_max = metrics.cell("event_loop_lag_max_seconds")
+
+    def ran_into_bug(self, api: str, outcome: str) -> None:
+        """An exception that no rule foresaw; `outcome` is "answered" or "closed"."""
+        self.metrics.cell("request_exceptions", api, outcome).value += 1
 
     def api(self, key: int, name: str) -> ApiStats:
         found = self.apis.get(key)
