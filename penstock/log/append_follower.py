@@ -124,7 +124,8 @@ def _take_back(log: Log, index: TxnIndex, offset: int) -> None:
     try:
         index.truncate_to(offset)
     except OSError as error:
-        log.events.failed(log, error)  # nobody may read here what the index says of a marker that is not there
+        # Nobody may read here what the index says of a marker that is not there.
+        raise maintenance.half_way(log, error, "written") from error
 
 
 def stage_whole(log: Log, data: bytearray | bytes, header: BatchHeader) -> None:

@@ -6,6 +6,7 @@ renames (`swap`), so that a crash at any step leaves either the old or the new s
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -16,9 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from penstock.log import checkpoints, swap
+from penstock.log.cleaner_process import SOURCE_IS_CORRUPT
 from penstock.log.compaction import CompactionSpec, CorruptSource, Output, read_batches
-from penstock.log.damage import UNREADABLE
+from penstock.log.damage import BAD_BYTES
 from penstock.log.files import CLEANED_SUFFIX, LOG_SUFFIX, file_name, unlink_all
+from penstock.log.results import LogWriteError
 from penstock.log.txn_index import InvalidTxnIndex
 
 if TYPE_CHECKING:
@@ -29,7 +32,9 @@ logger = logging.getLogger(__name__)
 
 _SPEC_NAME: Final = "compaction-spec.json.tmp"
 _RESULT_NAME: Final = "compaction-result.json.tmp"
+_LOCK_NAME: Final = ".compaction-lock"
 _STOP_SECONDS: Final = 5
+_LATEST_RETRY_MS: Final = 300_000
 
 
 class Candidate(NamedTuple):
@@ -127,7 +132,15 @@ class _Run:
         self.truncations = truncations
         self.result: dict[str, Any] | None = None
         self.outputs: list[Output] = []
-        self.verified: bool | None = None
+        self.verified: bool | OSError | None = None
+
+    def end(self) -> bytes:
+        """Kill it if it runs; what it complained of."""
+        process = self.process
+        if process.poll() is None:
+            process.kill()
+        _, complaint = process.communicate(timeout=_STOP_SECONDS)
+        return complaint or b""
 
 
 class Cleaner:
@@ -137,6 +150,7 @@ class Cleaner:
         self._manager = manager
         self._run: _Run | None = None
         self._idle_until_ms = 0
+        self._failures = 0
         self._uncleanable: set[Log] = set()
 
     def tick(self) -> None:
@@ -162,11 +176,8 @@ class Cleaner:
     def stop(self) -> None:
         """End a running compaction; what it wrote so far is dropped at the next run or start."""
         run, self._run = self._run, None
-        if run is not None and run.process.poll() is None:
-            run.process.kill()
-            run.process.wait(_STOP_SECONDS)
-            if run.process.stderr is not None:
-                run.process.stderr.close()
+        if run is not None:
+            run.end()
 
     # -- one run
 
@@ -183,8 +194,11 @@ class Cleaner:
             cleaned_to = directory.checkpoints.read(checkpoints.CLEANER_OFFSETS).get((log.topic, log.partition))
             try:
                 candidate = assess(log, cleaned_to, now_ms)
-            except UNREADABLE as error:
+            except BAD_BYTES as error:
                 self._give_up(log, str(error))
+                continue
+            except OSError as error:
+                log.damage.tell(log.log_start_offset, error)
                 continue
             if candidate and (candidate.overdue or candidate.ratio > log.config.min_cleanable_dirty_ratio):
                 found.append(candidate)
@@ -197,18 +211,32 @@ class Cleaner:
             self._idle_until_ms = manager.clock.now_ms() + manager.settings.cleaner_backoff_ms
             return
         log = found[0].log
-        log.write_staged()
         settings = manager.settings
         try:
+            log.write_staged()
             spec = build_spec(
                 found[0],
                 manager.clock.now_ms(),
                 settings.cleaner_dedupe_buffer_size,
                 settings.cleaner_io_max_bytes_per_second,
             )
+            process = self._start_process(log, spec)
+        except InvalidTxnIndex as error:
+            self._give_up(log, str(error))
+        except (OSError, LogWriteError) as error:
+            self._try_later(log, f"could not start: {error}")
+        else:
+            self._run = _Run(log, process, log.truncations)
+
+    def _start_process(self, log: Log, spec: CompactionSpec) -> subprocess.Popen[bytes]:
+        """It ends with its broker, which is the other end of its standard input. Should it still live for a moment when
+        the next broker begins a run, the lock that it has inherited keeps their files apart."""
+        lock = os.open(log.directory.parent / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             drop_leftovers(log.directory)
             (log.directory / _SPEC_NAME).write_text(json.dumps(asdict(spec)), encoding="utf-8")
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 [
                     sys.executable,
                     "-m",
@@ -216,60 +244,72 @@ class Cleaner:
                     str(log.directory / _SPEC_NAME),
                     str(log.directory / _RESULT_NAME),
                 ],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
+                pass_fds=[lock],
             )
-        except InvalidTxnIndex as error:
-            self._give_up(log, str(error))
-            return
-        except OSError as error:
-            logger.warning("log=%s compaction could not start: %s", log.name, error)
-            self._idle_until_ms = manager.clock.now_ms() + settings.cleaner_backoff_ms
-            return
-        self._run = _Run(log, process, log.truncations)
+        finally:
+            os.close(lock)
 
     def _collect(self, run: _Run) -> None:
         code = run.process.poll()
         if code is None:
             return
-        reason = run.process.stderr.read() if run.process.stderr is not None else b""
-        if run.process.stderr is not None:
-            run.process.stderr.close()
-        if code != 0:
+        complaint = run.end().decode(errors="replace").strip()
+        if code:
             self._run = None
-            self._give_up(run.log, reason.decode(errors="replace").strip() or f"exit code {code}")
+            if code == SOURCE_IS_CORRUPT:
+                self._give_up(run.log, complaint)
+            else:
+                self._try_later(run.log, complaint or f"exit code {code}")
             return
-        run.result = json.loads((run.log.directory / _RESULT_NAME).read_text(encoding="utf-8"))
+        try:
+            run.result = json.loads((run.log.directory / _RESULT_NAME).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            self._run = None
+            self._try_later(run.log, f"its result is not readable: {error}")
+            return
+        assert run.result is not None
         run.outputs = [Output(*fields) for fields in run.result["outputs"]]
 
         def check() -> None:
             try:
                 verify(run.log.directory, run.outputs)
                 run.verified = True
-            except (CorruptSource, OSError) as error:
+            except CorruptSource as error:
                 logger.error("log=%s compaction wrote something wrong: %s", run.log.name, error)
                 run.verified = False
+            except OSError as error:
+                run.verified = error
 
         self._manager.disk_work.run(run.log.directory.parent, check)
 
     def _finish(self, run: _Run) -> None:
         self._run = None
         log = run.log
+        if isinstance(run.verified, OSError):
+            self._try_later(log, str(run.verified))
+            return
         if not run.verified:
             self._give_up(log, "verification failed")
             return
         present = set(log.segment_bases[:-1])
         if log.truncations != run.truncations or not all(present.issuperset(o.sources) for o in run.outputs):
-            drop_leftovers(log.directory)  # retention or a truncation was faster
+            self._drop_leftovers(log)  # retention or a truncation was faster
             return
         try:
             swap.replace_segments(log, run.outputs)
             drop_leftovers(log.directory)
             self._checkpoint(log, run.result["next_dirty_offset"] if run.result else log.log_start_offset)
+        except LogWriteError:
+            return  # its directory has failed, which was said
         except OSError as error:
             self._manager.fail_directory(log.directory.parent, error)
+            self._try_later(log, str(error))
+        else:
+            self._failures = 0
 
     def _checkpoint(self, log: Log, offset: int) -> None:
         directory = self._manager.directory_of(log)
@@ -281,7 +321,22 @@ class Cleaner:
         """Until a restart, as in Kafka: what cannot be compacted must at least not be tried in a loop."""
         logger.error("log=%s cannot be compacted: %s", log.name, reason)
         self._uncleanable.add(log)
-        drop_leftovers(log.directory)
+        self._drop_leftovers(log)
+
+    def _try_later(self, log: Log, reason: str) -> None:
+        """Nothing is wrong with the log: no space, no memory, a process that was killed. Later each time."""
+        settings = self._manager.settings
+        wait_ms = min(max(settings.cleaner_backoff_ms, 1) << min(self._failures, 10), _LATEST_RETRY_MS)
+        self._failures += 1
+        logger.warning("log=%s was not compacted, next try in %d ms: %s", log.name, wait_ms, reason)
+        self._idle_until_ms = self._manager.clock.now_ms() + wait_ms
+        self._drop_leftovers(log)
+
+    def _drop_leftovers(self, log: Log) -> None:
+        try:
+            drop_leftovers(log.directory)
+        except OSError as error:  # the next run drops them before it begins, or a start does
+            logger.warning("log=%s leftovers of a compaction stay: %s", log.name, error)
 
 
 def drop_leftovers(directory: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.log import maintenance, recovery
 from penstock.log.checkpoints import write_topic_id
 from penstock.log.files import fsync_directory
-from penstock.log.log_directory import FUTURE_SUFFIX
+from penstock.log.log_directory import FUTURE_SUFFIX, NAME_MAX
 
 if TYPE_CHECKING:
     from penstock.log.log import Log
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 def begin(manager: LogManager, log: Log, directory: Path) -> Log:
     """An empty log in `directory` that starts where `log` starts. OSError if the folder does not let us."""
-    folder = directory / f"{log.topic}-{log.partition}.{uuid.uuid4().hex}{FUTURE_SUFFIX}"
+    suffix = f".{uuid.uuid4().hex}{FUTURE_SUFFIX}"
+    folder = directory / (f"{log.topic}-{log.partition}"[: NAME_MAX - len(suffix)] + suffix)
     folder.mkdir()
     future = manager.new_log(folder, log.topic, log.partition, log.config, log.topic_id)
     if log.topic_id is not None:

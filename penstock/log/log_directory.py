@@ -24,7 +24,7 @@ FUTURE_SUFFIX: Final = "-future"
 STRAY_SUFFIX: Final = "-stray"
 ACCEPTED_LOSS: Final = ".penstock_accepted_loss"
 """Left by `penstock log accept-loss`: replicas that are found nowhere may be begun anew."""
-_NAME_MAX: Final = 255
+NAME_MAX: Final = 255
 
 # POSIX locks do not keep two brokers of one process apart; this does.
 _locked_here: set[str] = set()
@@ -194,7 +194,7 @@ class LogDirectory:
 
 def _renamed(folder: Path, suffix: str) -> Path:
     ending = f".{uuid.uuid4().hex}{suffix}"
-    target = folder.with_name(folder.name[: _NAME_MAX - len(ending)] + ending)
+    target = folder.with_name(folder.name[: NAME_MAX - len(ending)] + ending)
     folder.replace(target)
     return target
 

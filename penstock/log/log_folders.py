@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,22 +50,43 @@ def begin(directory: LogDirectory, wanted: WantedLog, new_log: NewLog) -> Log:
     name = f"{wanted.topic}-{wanted.partition}"
     if Path(name).name != name or wanted.partition < 0:  # checked at the door as well: it must stay in its directory
         raise ValueError(f"no replica can lie in a folder named {name[:300]!r}")
-    directory.checkpoints.forget((wanted.topic, wanted.partition))
     folder = directory.path / name
     log = new_log(folder, wanted.topic, wanted.partition, wanted.config, wanted.topic_id)
+    if make_folder(directory, folder, wanted):
+        maintenance.begin(log, 0)
+    else:  # whatever a hand or a crash left there is kept, never overwritten
+        recovery.load(log, clean=False, recovery_point=0, log_start_offset=0, high_watermark=0)
+        if wanted.topic_id is not None:
+            write_topic_id(folder, wanted.topic_id)
+    return log
+
+
+def make_folder(directory: LogDirectory, folder: Path, wanted: WantedLog) -> bool:
+    """With its topic id in it, or not at all; False if it is there already and not that of another topic."""
+    directory.checkpoints.forget((wanted.topic, wanted.partition))
     try:
         folder.mkdir()
     except FileExistsError:
-        if belongs_to_another(folder, wanted.topic_id):
-            directory.rename_for_deletion(folder)  # a deletion that the disk refused; the next start unlinks it
-            folder.mkdir()
-            maintenance.begin(log, 0)
-        else:  # whatever a hand or a crash left there is kept, never overwritten
-            recovery.load(log, clean=False, recovery_point=0, log_start_offset=0, high_watermark=0)
-    else:
-        maintenance.begin(log, 0)
+        if not belongs_to_another(folder, wanted.topic_id):
+            return False
+        directory.rename_for_deletion(folder)  # a deletion that the disk refused; the next start unlinks it
+        folder.mkdir()
     if wanted.topic_id is not None:
-        write_topic_id(folder, wanted.topic_id)
+        try:
+            write_topic_id(folder, wanted.topic_id)
+        except OSError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+    return True
+
+
+def promise(directory: LogDirectory, wanted: WantedLog, new_log: NewLog) -> Log:
+    """A log that has no room to begin: it takes appends when there is some, and makes its folder then."""
+    folder = directory.path / f"{wanted.topic}-{wanted.partition}"
+    log = new_log(folder, wanted.topic, wanted.partition, wanted.config, wanted.topic_id)
+    maintenance.begin(log, 0)
+
+    log.active.prepare = partial(make_folder, directory, folder, wanted)
     return log
 
 

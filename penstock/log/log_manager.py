@@ -8,6 +8,7 @@ files) goes to the threads of `disk_work`.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import uuid
 from collections import Counter
@@ -96,6 +97,7 @@ class LogManager:
         self._logs: dict[tuple[str, int], Log] = {}
         self._offline_replicas: dict[tuple[str, int], Path] = {}
         self._bad_logs: dict[tuple[str, int], Path] = {}
+        self._promised: list[Log] = []  # without a folder, because their disk was full
         self.disk_work = DiskWork(clock, self.fail_directory)
         self.cleaner = Cleaner(self)
         self._loaded = False
@@ -230,14 +232,20 @@ class LogManager:
             raise LogDirectoryFailed(f"{topic}-{partition} lies in {self._offline_replicas[key]}, which is off line")
         wanted = WantedLog(topic, partition, topic_id, config)
         filled = self._filled()
+        full: list[Path] = []
         for path in sorted(filled, key=lambda path: (filled[path], str(path))):
             try:
-                log = log_folders.begin(self._online[path], wanted, self.new_log)
+                self._logs[key] = log_folders.begin(self._online[path], wanted, self.new_log)
+                return self._logs[key]
             except OSError as error:
                 self.fail_directory(path, error)
-                continue
-            self._logs[key] = log
-            return log
+                if path in self._online:
+                    full.append(path)
+        for path in full:
+            if not (path / f"{topic}-{partition}").exists():
+                log = self._logs[key] = log_folders.promise(self._online[path], wanted, self.new_log)
+                self._promised.append(log)
+                return log
         raise LogDirectoryFailed(f"no log directory is left for {topic}-{partition}")
 
     async def begin_in_threads(self, wanted: list[WantedLog]) -> None:
@@ -283,6 +291,8 @@ class LogManager:
             return
         directory = self._online[log.directory.parent]
         directory.checkpoints.retire([(topic, partition)])
+        if log.active.prepare is not None:
+            return  # it never had a folder
         try:
             doomed = directory.rename_for_deletion(log.directory)
         except OSError as error:
@@ -300,6 +310,8 @@ class LogManager:
             return
         directory = self._online[log.directory.parent]
         directory.checkpoints.retire([(topic, partition)])
+        if log.active.prepare is not None:
+            return
         try:
             kept = directory.set_aside(log.directory)
         except OSError as error:
@@ -362,6 +374,9 @@ class LogManager:
             # A full disk is not a broken one: what failed now (a checkpoint, a roll) is tried again.
             logger.warning("directory=%s has no space: %s", path, error)
             return
+        if self._loaded and error.errno == errno.ENAMETOOLONG:
+            logger.error("directory=%s takes no such name: %s", path, error)
+            return
         logger.error("directory=%s failed, its partitions are off line: %s", path, error)
         self.failed_directories.append(path)
         self._why_not[path] = str(error)
@@ -401,10 +416,25 @@ class LogManager:
         return log_timers.background_tasks(self)
 
     def tick(self) -> None:
-        """Every second: keep deleted records deleted, and what the threads have to do and to tell."""
+        """Every second: keep deleted records deleted, give logs their folders, and what the threads have to do and to
+        tell."""
+        if self._promised:
+            self._make_promised()
         if self.log_starts_changed:
             self.checkpoint_log_starts()
         self.disk_work.tick()
+
+    def _make_promised(self) -> None:
+        """One may have been deleted, or got its folder with its first batch; the disk may still be full."""
+        promised, self._promised = self._promised, []
+        for number, log in enumerate(promised):
+            try:
+                if not log.abandoned:
+                    log.active.prepare_folder()
+            except OSError as error:
+                self.fail_directory(log.directory.parent, error)
+                self._promised = promised[number:]
+                return
 
     # -- checkpoints
 

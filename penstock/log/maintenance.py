@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,6 +32,13 @@ def write_error(log: Log, cause: OSError, what: str = "") -> LogWriteError:
     if failed:
         log.events.failed(log, cause)
     return LogWriteError(f"{log.name}: {what}{cause}", directory_failed=failed)
+
+
+def half_way(log: Log, cause: OSError, what: str) -> LogWriteError:
+    """Files and memory say different things, and only a start can tell what is right: the folder is lost till then,
+    even if there was just no space."""
+    log.events.failed(log, OSError(errno.EIO, f"{log.name} was {what} half-way: {cause}"))
+    return LogWriteError(f"{log.name}: {what} half-way: {cause}", directory_failed=True)
 
 
 def begin(log: Log, base_offset: int) -> None:
@@ -92,6 +100,7 @@ def roll(log: Log, new_base_offset: int) -> None:
     if base_offset == old.base_offset:
         return  # it is empty: nothing to part from
     try:
+        old.prepare_folder()
         old.finish_indexes()
         producer_snapshot.write_snapshot(
             log.directory, base_offset, log.producers_state.entries.values(), durable=False
@@ -112,9 +121,15 @@ def roll(log: Log, new_base_offset: int) -> None:
     log.events.rolled(log)
 
 
+def _promise(log: Log, base_offset: int) -> Segment:
+    segment = Segment.promise(log.directory, base_offset, log.events.clock.now_ms())
+    segment.prepare = log.active.prepare
+    return segment
+
+
 def _create(log: Log, base_offset: int) -> Segment:
     """A new segment with its files, or none of them: a start would take a lone one for the end of the log."""
-    segment = Segment.promise(log.directory, base_offset, log.events.clock.now_ms())
+    segment = _promise(log, base_offset)
     try:
         segment.file()
     except OSError:
@@ -122,8 +137,8 @@ def _create(log: Log, base_offset: int) -> Segment:
         try:
             unlink_all(segment.paths())
         except OSError as error:
-            log.events.failed(log, error)  # what goes to the old segment from now on would be lost at the next start
-            raise
+            # What goes to the old segment from now on would be lost at the next start.
+            raise half_way(log, error, "rolled") from error
         raise
     return segment
 
@@ -161,8 +176,7 @@ def truncate_to(log: Log, offset: int) -> bool:
         active.cut(cut)
         _drop_snapshots(log, lambda snapshot: snapshot > offset)
     except OSError as error:
-        log.events.failed(log, error)  # half of it is gone: only a start can tell which half
-        raise LogWriteError(f"{log.name}: truncated half-way: {error}", directory_failed=True) from error
+        raise half_way(log, error, "truncated") from error
     log.set_segments(kept)
     active.activate()
     log.rest_at(offset)
@@ -182,14 +196,14 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
         raise write_error(log, error, "not truncated: ") from error
     log.truncations += 1
     try:
-        _discard(log, list(reversed(log.segments)), log.config.file_delete_delay_ms)
-        _drop_snapshots(log, lambda _: True)
+        if log.active.prepare is None:  # else there is no folder yet
+            _discard(log, list(reversed(log.segments)), log.config.file_delete_delay_ms)
+            _drop_snapshots(log, lambda _: True)
     except OSError as error:
-        log.events.failed(log, error)
-        raise LogWriteError(f"{log.name}: truncated half-way: {error}", directory_failed=True) from error
+        raise half_way(log, error, "truncated") from error
     log.producers_state.clear()
     log.epochs.clear()
-    _begin_with(log, Segment.promise(log.directory, offset, log.events.clock.now_ms()))
+    _begin_with(log, _promise(log, offset))
     log.events.log_start_raised(log)
     if offset:
         try:
@@ -270,10 +284,10 @@ class FlushJob:
             if log.recovery_point == 0:
                 fsync_directory(log.directory.parent)  # the folder itself may be new
         except OSError:
-            if not log.directory.exists():  # the topic was deleted meanwhile
-                return
             if self._epochs is not None:
                 log.epochs.dirty = True
+            if not log.directory.exists():  # the topic was deleted meanwhile, or had no room to begin yet
+                return
             raise
         if log.truncations == self._truncations:
             log.recovery_point = max(log.recovery_point, self._end_offset)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
@@ -65,6 +65,7 @@ class Segment:
         "max_timestamp_offset",
         "offset_index",
         "path",
+        "prepare",
         "recent_lasts",
         "recent_positions",
         "roll_after_timestamp",
@@ -92,6 +93,8 @@ class Segment:
         self.recent_lasts = array("q")
         self.recent_positions = array("q")
         self.exists = True
+        self.prepare: Callable[[], object] | None = None
+        """What has to be done before the first file can be made: a folder that could not be made yet."""
         self._first_timestamp: int | None = None
         self._file: LogFile | None = None
         self._takes_appends = False
@@ -128,6 +131,7 @@ class Segment:
             OPEN_FILES.forget(self.path)
             file = LogFile(self.path, os.O_RDWR)
         else:
+            self.prepare_folder()
             self.txn_index.reset()
             file = LogFile(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
             self.offset_index.file.make_file()
@@ -135,6 +139,12 @@ class Segment:
             self.exists = True
         self._file = file
         return file
+
+    def prepare_folder(self) -> None:
+        """OSError as long as the disk refuses."""
+        if self.prepare is not None:
+            self.prepare()
+            self.prepare = None
 
     def is_open(self) -> bool:
         """Whether somebody has used the file since this segment takes appends."""

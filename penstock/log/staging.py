@@ -133,8 +133,8 @@ def _void_staged(log: Log, cause: OSError) -> None:
         if segment.is_open():  # else not a byte was written
             os.ftruncate(segment.file().fd, segment.size)
     except OSError as error:
-        failed = True
-        cause = error
+        log.voided = maintenance.half_way(log, error, "written")
+        raise log.voided from error
     if failed:
         log.events.failed(log, cause)
     log.voided = LogWriteError(f"{log.name}: {cause}", directory_failed=failed)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.log import producer_snapshot
+from penstock.log import maintenance, producer_snapshot
 from penstock.log.compaction import Output
 from penstock.log.files import CLEANED_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX, file_name, fsync_directory, unlink_all
 from penstock.log.segment import Segment
@@ -25,27 +25,36 @@ def _nothing(_: str) -> None:
 
 
 def replace_segments(log: Log, outputs: list[Output], step: Callable[[str], None] = _nothing) -> None:
-    """Swap in verified `.cleaned` files. Afterwards readers see the new segments; open regions keep the old files."""
+    """Swap in verified `.cleaned` files. Afterwards readers see the new segments; open regions keep the old files.
+
+    OSError: the log is as it was. LogWriteError: it is neither, and its folder has failed."""
     directory = log.directory
-    for output in sorted(outputs, key=lambda output: -output.base_offset):
-        for suffix in SEGMENT_SUFFIXES:
-            name = file_name(output.base_offset, suffix)
-            _rename(directory / (name + CLEANED_SUFFIX), directory / (name + SWAP_SUFFIX))
-            step(f"swap {name}")
-    fsync_directory(directory)
+    try:
+        for output in sorted(outputs, key=lambda output: -output.base_offset):
+            for suffix in SEGMENT_SUFFIXES:
+                name = file_name(output.base_offset, suffix)
+                _rename(directory / (name + CLEANED_SUFFIX), directory / (name + SWAP_SUFFIX))
+                step(f"swap {name}")
+        fsync_directory(directory)
+    except OSError:
+        _take_back(log, outputs)
+        raise
     step("swaps are durable")
     replaced = {base for output in outputs for base in output.sources}
     old = [segment for segment in log.segments if segment.base_offset in replaced]
     doomed: list[Path] = []
-    for segment in old:
-        doomed += segment.rename_deleted()
-        step(f"deleted {segment.base_offset}")
-    for output in sorted(outputs, key=lambda output: output.base_offset):
-        for suffix in SEGMENT_SUFFIXES:
-            name = file_name(output.base_offset, suffix)
-            _rename(directory / (name + SWAP_SUFFIX), directory / name)
-            step(f"final {name}")
-    fsync_directory(directory)
+    try:
+        for segment in old:
+            doomed += segment.rename_deleted()
+            step(f"deleted {segment.base_offset}")
+        for output in sorted(outputs, key=lambda output: output.base_offset):
+            for suffix in SEGMENT_SUFFIXES:
+                name = file_name(output.base_offset, suffix)
+                _rename(directory / (name + SWAP_SUFFIX), directory / name)
+                step(f"final {name}")
+        fsync_directory(directory)
+    except OSError as error:
+        raise maintenance.half_way(log, error, "compacted") from error
     created_ms = log.events.clock.now_ms()
     fresh = [
         Segment(
@@ -62,6 +71,16 @@ def replace_segments(log: Log, outputs: list[Output], step: Callable[[str], None
     gone = replaced - {output.base_offset for output in outputs}
     unlink_all(producer_snapshot.snapshot_path(directory, base) for base in gone)
     log.events.discard(doomed, log.config.file_delete_delay_ms)
+
+
+def _take_back(log: Log, outputs: list[Output]) -> None:
+    """The lowest base last: a start that finds a `.swap` of it takes the swap for begun."""
+    try:
+        for output in sorted(outputs, key=lambda output: -output.base_offset):
+            for suffix in SEGMENT_SUFFIXES:
+                (log.directory / (file_name(output.base_offset, suffix) + SWAP_SUFFIX)).unlink(missing_ok=True)
+    except OSError as error:
+        raise maintenance.half_way(log, error, "compacted") from error
 
 
 def _rename(source: Path, target: Path) -> None:
