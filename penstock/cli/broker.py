@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,12 +14,14 @@ from penstock.operate.brokers import broker_rows, known_broker, log_folders
 from penstock.operate.errors import ExitCode, UserError, usage_error
 
 if TYPE_CHECKING:
+    from penstock.base.settings import Settings
     from penstock.cli.session import Session
 
 app = new_app("Run one broker in the foreground; list and describe brokers.", no_args_is_help=False)
 
 Config = Annotated[
-    Path | None, typer.Option("--config", "-c", help="A file in the format of Kafka's server.properties.")
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", help="A file in the format of Kafka's server.properties."),
 ]
 Set = Annotated[
     list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="One setting; may be repeated.")
@@ -51,7 +54,23 @@ def broker(ctx: typer.Context, config: Config = None, set_: Set = None) -> None:
         settings = Settings.load(config, parse_overrides(set_))
     except SettingsError as error:
         raise UserError(str(error), "docs/configuration.md lists every setting", ExitCode.USAGE) from error
+    _warn_of_strangers(settings)
     raise typer.Exit(server.run(settings))
+
+
+def _warn_of_strangers(settings: Settings) -> None:
+    """Kafka listens on all addresses by default, and so may we: but nobody should learn it from a stranger."""
+    everywhere = [listener for listener in settings.listeners if listener.host in ("", "0.0.0.0", "::")]
+    for listener in everywhere:
+        guards = [word for word, there in (("TLS", listener.tls), ("SASL", listener.sasl)) if there]
+        if settings["authorizer.class.name"]:
+            guards.append("ACLs")
+        protection = " and ".join(guards) if guards else "nothing: anyone who reaches it may read and write"
+        print(
+            f"penstock: {listener.name} listens on all addresses, port {listener.port}, protected by {protection}",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 @command(app, "list")

@@ -68,7 +68,7 @@ def build() -> Any:
             built = typer.main.get_command(app)
             built.name = cmd_name
             built.short_help = COMMANDS[cmd_name][1]
-            _add_examples(built, cmd_name)
+            _finish_help(built, cmd_name)
             return built
 
     root = typer.Typer(
@@ -85,15 +85,26 @@ def build() -> Any:
     return typer.main.get_command(root)
 
 
-def _add_examples(command: Any, path: str) -> None:
-    """Each command's help ends with the example that docs/cli.md shows and the suite runs."""
+def _finish_help(command: Any, path: str) -> None:
+    """Values are named for what they mean, and help ends with the example that docs show and the suite runs."""
     from penstock.cli.examples import example_of
 
     example = example_of(path)
     if example is not None:
         command.epilog = f"Example:  {example}"
+    for parameter in command.params:
+        if parameter.metavar is None:
+            parameter.metavar = _value_name(parameter)
     for name, child in getattr(command, "commands", {}).items():
-        _add_examples(child, f"{path} {name}")
+        _finish_help(child, f"{path} {name}")
+
+
+def _value_name(parameter: Any) -> str:
+    if getattr(parameter, "is_flag", False):
+        return " "  # nothing follows a flag
+    if parameter.type_descriptor.annotation in (int, float, list[int]):
+        return "N"
+    return str(parameter.name).strip("_").upper().replace("_", "-")
 
 
 def run(arguments: list[str]) -> int:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 app = new_app("Named clusters with their security settings.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, autocompletion=suggest.profiles)]
-SECRET_WORDS = ("password", "secret", "jaas", "key.pem", "token")
+# Whole settings that hold secrets in their text count too (sasl.jaas.config, sasl.oauthbearer.config).
+SECRET_WORDS = ("password", "secret", "jaas", "pem", "token", "oauthbearer.config", "credential")
 
 
 @local_command(app, "list")
@@ -40,7 +41,7 @@ def list_profiles(output: Output) -> None:
 def show(output: Output, name: Name) -> None:
     """Show a profile's properties; secrets stay hidden."""
     rows = [
-        {"key": key, "value": "********" if any(word in key for word in SECRET_WORDS) else value}
+        {"key": key, "value": "********" if any(word in key.lower() for word in SECRET_WORDS) else value}
         for key, value in sorted(profiles.load(name).items())
     ]
     output.rows(rows, ["key", "value"])

@@ -46,7 +46,7 @@ def _options(command: Any) -> Iterator[tuple[str, str]]:
             yield parameter.metavar or parameter.name.upper(), parameter.help or ""
         else:
             names = ", ".join([*parameter.opts, *parameter.secondary_opts])
-            takes = "" if parameter.is_flag else f" {parameter.metavar or parameter.name.strip('_').upper()}"
+            takes = "" if parameter.is_flag else f" {parameter.metavar}"
             yield names + takes, parameter.help or ""
 
 

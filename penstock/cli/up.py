@@ -15,6 +15,7 @@ from penstock.cli.broker import Set, parse_overrides
 from penstock.cli.supervisor import Part, Supervisor
 from penstock.cli.typed import new_app
 from penstock.operate.errors import ExitCode, UserError
+from penstock.operate.session import DEFAULT_BOOTSTRAP
 
 app = new_app("Start a broker on this machine, with everything that belongs to it.", no_args_is_help=False)
 
@@ -22,9 +23,9 @@ Port = Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Port 
 MetricsPort = Annotated[
     int, typer.Option(min=1, max=65535, metavar="PORT", help="Port for /metrics, /health and /ready.")
 ]
-DataDir = Annotated[Path, typer.Option(help="Where all data lives.")]
+DataDir = Annotated[Path, typer.Option(metavar="FOLDER", help="Where all data lives.")]
 Demo = Annotated[bool, typer.Option("--demo", help="Also run the demo: orders, payments and a pipeline over them.")]
-ConsolePort = Annotated[int, typer.Option(help="Port for the web console.")]
+ConsolePort = Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Port for the web console.")]
 Console = Annotated[bool, typer.Option("--console/--no-console", help="Serve the web console.")]
 Pipelines = Annotated[bool, typer.Option("--pipelines/--no-pipelines", help="Run applied pipelines (needs Spark).")]
 
@@ -47,13 +48,14 @@ def up(
         "penstock.metrics.listener": f"http://127.0.0.1:{metrics_port}",
         **parse_overrides(set_),
     }
+    host, port = _first_listener(settings["listeners"])
     for number, what in ((port, "--port"), (metrics_port, "--metrics-port")):
         _insist_on_free(number, what)
     has_spark = importlib.util.find_spec("pyspark") is not None
     if demo and not has_spark:
         raise UserError("the demo needs Spark", "install it with: pip install 'penstock[spark]'")
     parts = [Part("broker", _penstock("broker", *_sets(settings)), ready_prefix="ready:")]
-    bootstrap = f"127.0.0.1:{port}"
+    bootstrap = f"{host}:{port}"
     console_part = _console(bootstrap, console_port, data_dir / "console") if console else None
     if console_part is not None:
         parts.append(console_part)
@@ -81,6 +83,14 @@ def _console(bootstrap: str, port: int, state_dir: Path) -> Part | None:
         return None
     command = _penstock("console", "-b", bootstrap, "--port", str(port), "--state-dir", str(state_dir))
     return Part("console", command, ready_prefix="ready:", required=False)
+
+
+def _first_listener(text: str) -> tuple[str, int]:
+    """Where clients on this machine find the broker: the address of its first listener."""
+    host, _, port = text.split(",")[0].partition("://")[2].rpartition(":")
+    if not port.isdigit() or not 0 < int(port) < 65536:
+        raise UserError(f"listeners={text} names no port", "for example PLAINTEXT://127.0.0.1:9092", ExitCode.USAGE)
+    return ("127.0.0.1" if host in ("", "0.0.0.0", "[::]") else host), int(port)
 
 
 def _penstock(*arguments: str) -> list[str]:
@@ -111,7 +121,8 @@ def _welcome(bootstrap: str, metrics_port: int, demo: bool, console: Part | None
     if console is not None and console.ready_line:
         _say(f"  console      {console.ready_line.removeprefix('ready:').strip()}")
     _say(f"  metrics      http://127.0.0.1:{metrics_port}/metrics")
-    _say("  try          echo hello | penstock produce greetings")
-    _say("               penstock consume greetings --from-beginning --until-end")
+    there = "" if bootstrap == DEFAULT_BOOTSTRAP else f" -b {bootstrap}"
+    _say(f"  try          echo hello | penstock produce greetings{there}")
+    _say(f"               penstock consume greetings --from-beginning --until-end{there}")
     if demo:
-        _say("  demo         penstock consume demo.revenue --from-beginning; penstock pipeline status")
+        _say(f"  demo         penstock consume demo.revenue --from-beginning{there}; penstock pipeline status{there}")

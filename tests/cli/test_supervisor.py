@@ -47,6 +47,39 @@ def test_the_broker_ends_with_the_command_that_started_it(
         up.communicate()
 
 
+def test_what_it_prints_works_as_printed(environment: dict[str, str], tmp_path: Path) -> None:
+    port = free_port()
+    up = subprocess.Popen(
+        [sys.executable, "-m", "penstock.cli.main", "up", "--set", f"listeners=PLAINTEXT://127.0.0.1:{port}",
+         "--metrics-port", str(free_port()), "--data-dir", str(tmp_path / "data"), "--no-pipelines", "--no-console"],
+        stdout=subprocess.PIPE, text=True, env=environment,
+    )  # fmt: skip
+    assert up.stdout is not None
+    try:
+        assert up.stdout.readline() == f"ready: 127.0.0.1:{port}\n"
+        up.stdout.readline()
+        tried = up.stdout.readline().split("try", 1)[1]
+        assert f"-b 127.0.0.1:{port}" in tried
+        subprocess.run(["bash", "-c", tried], env=environment, check=True, capture_output=True)
+    finally:
+        up.terminate()
+        up.communicate()
+
+
+def test_a_broker_for_everybody_says_so(environment: dict[str, str], tmp_path: Path) -> None:
+    broker = subprocess.Popen(
+        [sys.executable, "-m", "penstock.cli.main", "broker", "--set", f"listeners=PLAINTEXT://:{free_port()}",
+         "--set", f"log.dirs={tmp_path / 'data'}"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+    )  # fmt: skip
+    assert broker.stderr is not None
+    try:
+        assert "listens on all addresses" in broker.stderr.readline()
+    finally:
+        broker.terminate()
+        broker.communicate()
+
+
 def test_an_optional_part_that_keeps_failing_holds_nothing_up() -> None:
     said: list[str] = []
 
