@@ -75,8 +75,11 @@ class InterBroker:
                 return True
         elif broker.authorizer is None:
             return True  # certificates name each broker otherwise, and nobody said which names are brokers'
-        if broker.authorizer is None:
-            return False
+        if broker.authorizer is None or (
+            broker.settings["allow.everyone.if.no.acl.found"]
+            and str(ctx.principal) not in broker.authorizer.rules.super_users
+        ):
+            return False  # what everybody may do makes nobody a broker
         return bool(broker.authorizer.authorize(ctx, "CLUSTER_ACTION", "CLUSTER", "kafka-cluster"))
 
     def address(self, node_id: int) -> tuple[str, int]:
@@ -100,7 +103,8 @@ class InterBroker:
         async with self._locks.setdefault(node_id, asyncio.Lock()):
             known = self._connections.get(node_id)
             host, port = self.address(node_id)
-            if known is not None and not known.closed and (known.host, known.port) == (host, port):
+            same = known is not None and (known.host, known.port) == (host, port)
+            if known is not None and same and not known.closed and not known.expired:
                 return known
             connection = self._connections[node_id] = await self.open(node_id)
             return connection

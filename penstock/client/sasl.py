@@ -75,10 +75,16 @@ class _Scram:
         from scramp import ScramClient
 
         self._client = ScramClient([security.mechanism], security.username, security.password)
+        self._token_auth = security.token_auth
         self._replies = 0
 
     def first(self) -> bytes:
-        return self._client.get_client_first().encode()
+        message = self._client.get_client_first()
+        if self._token_auth:
+            # Kafka's extension for delegation tokens; both sides' proofs cover it.
+            message += ",tokenauth=true"
+            self._client.client_first_bare = message.partition(",,")[2]
+        return message.encode()
 
     def next(self, reply: bytes) -> bytes | None:
         self._replies += 1

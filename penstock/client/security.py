@@ -45,6 +45,7 @@ class Security:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     token_provider: Callable[[], str] | None = field(default=None, repr=False)
+    token_auth: bool = False  # username and password are a delegation token's id and secret
     ca_location: str | None = None
     ca_pem: str | None = None
     certificate_location: str | None = None
@@ -90,6 +91,7 @@ class Security:
             username=get("sasl.username", jaas.get("username")),
             password=get("sasl.password", jaas.get("password")),
             token_provider=None if token is None else lambda: token,
+            token_auth=jaas.get("tokenauth", "").lower() == "true",
             ca_location=get("ssl.ca.location") or get("ssl.truststore.location"),
             ca_pem=get("ssl.ca.pem") or get("ssl.truststore.certificates"),
             certificate_location=get("ssl.certificate.location") or get("ssl.keystore.location"),

@@ -23,9 +23,7 @@ def topic_admin(broker: Broker) -> TopicAdmin:
 
 
 def config_admin(broker: Broker) -> ConfigAdmin:
-    from penstock.cluster.configs import ConfigAdmin
-
-    return ConfigAdmin(broker.store, broker.image_holder)
+    return broker.member.configs
 
 
 def split_duplicates(items: Iterable[T], key: Callable[[T], Hashable]) -> tuple[list[T], list[T]]:
