@@ -17,6 +17,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "consume": ("consume", "Read records: from any offset or time, decoded, filtered, formatted."),
     "group": ("group", "Consumer groups: members, lag, offsets, rebalances."),
     "config": ("config", "Read and change settings of topics, brokers and groups."),
+    "acl": ("acl", "Who may do what: list, grant, take away, explain."),
+    "quota": ("quota", "Limits of users, client ids and addresses."),
     "partition": ("partition", "Move partitions between brokers and elect leaders."),
     "txn": ("txn", "Transactions: list, describe, abort, find hanging ones."),
     "pipeline": ("pipeline", "Data pipelines on Spark: validate, run, apply, watch."),

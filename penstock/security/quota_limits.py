@@ -87,6 +87,8 @@ class Limit:
     bound: float
     user: str  # "" where the limit is shared by all users
     client_id: str
+    by: Entity
+    """Whose limit it is."""
 
 
 class QuotaLimits:
@@ -132,7 +134,8 @@ class QuotaLimits:
         ):
             bounds = self._clients.get((entity_user, entity_client))
             if bounds is not None and kind in bounds:
-                return Limit(bounds[kind], by_user, by_client)
+                named = {"user": entity_user, "client-id": entity_client}
+                return Limit(bounds[kind], by_user, by_client, {k: v for k, v in named.items() if v != ""})
         return None
 
     def of_address(self, host: str) -> float | None:
