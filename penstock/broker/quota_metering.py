@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.wire import INT32
 from penstock.security.quota_limits import QuotaLimits
+from penstock.security.quota_nodes import quotas_in
 from penstock.security.quotas import ClientQuotas
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from penstock.broker.dispatch import Dispatcher, HotHandler, Route
     from penstock.cluster.image import MetadataImage
 
-QUOTA_KINDS = frozenset({"user", "client", "ip"})
 # Answers that begin with their throttle time, from this version on.
 _THROTTLE_TIME_FIRST = {1: 1, 3: 3, 8: 3, 12: 1}
 
@@ -33,7 +33,7 @@ class QuotaMetering:
         self._quotas: ClientQuotas | None = None  # kept while none is set, so that usage is not forgotten
 
     def take(self, image: MetadataImage) -> None:
-        limits = QuotaLimits(image.configs)
+        limits = QuotaLimits(quotas_in(image.configs))
         if not limits.for_clients and not limits.for_addresses:
             self._broker.quotas = None
         else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.operate import admin
 from penstock.operate.errors import not_found, usage_error
 from penstock.protocol import messages
-from penstock.security.quota_limits import IP, USER_CLIENT, Entity, QuotaLimits, config_key_of
+from penstock.security.quota_limits import IP, USER_CLIENT, Entity, QuotaLimits
 
 if TYPE_CHECKING:
     from penstock.operate.session import Session
@@ -91,9 +91,7 @@ def alter(session: Session, entity: Entity, changes: Mapping[str, float | None])
 
 def explained(session: Session, user: str, client_id: str) -> list[dict[str, Any]]:
     """Each kind of quota: the limit that holds for this client, and whose it is."""
-    limits = QuotaLimits(
-        {config_key_of(entity): {key: str(v) for key, v in values.items()} for entity, values in listed(session)}
-    )
+    limits = QuotaLimits(listed(session))
     rows = []
     for key in USER_CLIENT:
         limit = limits.of_client(key, user, client_id)

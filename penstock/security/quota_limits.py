@@ -1,4 +1,4 @@
-"""Which limit holds for whom: quotas of users, client ids, both, addresses and their defaults, as the image has them.
+"""Which limit holds for whom: quotas of users, client ids, both, addresses and their defaults.
 
 Pure. A limit of a user is shared by all his clients; one that names a client id, or the default for client ids, counts
 for each (user, client id) by itself.
@@ -7,13 +7,10 @@ for each (user, client id) by itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.cluster.image import ConfigKey
-from penstock.cluster.znodes import DEFAULT_ENTITY, desanitize, sanitize
-
-__all__ = ["IP", "USER_CLIENT", "Entity", "QuotaLimits", "config_key_of", "entity_of", "quota_problem"]
+__all__ = ["IP", "USER_CLIENT", "Entity", "QuotaLimits", "quota_problem"]
 
 PRODUCE, FETCH, REQUEST, MUTATION = (
     "producer_byte_rate",
@@ -29,39 +26,6 @@ _HIGHEST = {"Long": 2**63 - 1, "Integer": 2**31 - 1}
 
 Entity = dict[str, str | None]
 """Part of an entity (`user`, `client-id`, `ip`) → its name, None for the default."""
-
-
-def config_key_of(entity: Entity) -> ConfigKey:
-    """Where the store keeps an entity's quotas."""
-
-    def part(kind: str) -> str:
-        name = entity[kind]
-        return DEFAULT_ENTITY if name is None else sanitize(name)
-
-    if "ip" in entity:
-        return "ip", DEFAULT_ENTITY if entity["ip"] is None else entity["ip"]
-    if "user" not in entity:
-        return "client", part("client-id")
-    if "client-id" not in entity:
-        return "user", part("user")
-    return "user", f"{part('user')}/clients/{part('client-id')}"
-
-
-def entity_of(key: ConfigKey) -> Entity | None:
-    """The other way; None for what has no quotas."""
-    kind, name = key
-
-    def shown(part: str) -> str | None:
-        return None if part == DEFAULT_ENTITY else desanitize(part)
-
-    if kind == "ip":
-        return {"ip": None if name == DEFAULT_ENTITY else name}
-    if kind == "client":
-        return {"client-id": shown(name)}
-    if kind != "user":
-        return None
-    user, separator, client = name.partition("/clients/")
-    return {"user": shown(user), "client-id": shown(client)} if separator else {"user": shown(user)}
 
 
 def quota_problem(entity: Entity, key: str, value: float) -> str | None:
@@ -94,20 +58,15 @@ class Limit:
 class QuotaLimits:
     """All quotas of the cluster."""
 
-    def __init__(self, configs: Mapping[ConfigKey, Mapping[str, str]]) -> None:
+    def __init__(self, quotas: Iterable[tuple[Entity, Mapping[str, float]]] = ()) -> None:
         # (user, client id) → key → bound; None is the default, "" stands for "not part of the entity"
-        self._clients: dict[tuple[str | None, str | None], dict[str, float]] = {}
+        self._clients: dict[tuple[str | None, str | None], Mapping[str, float]] = {}
         self._ips: dict[str | None, float] = {}
-        for key, overrides in configs.items():
-            entity = entity_of(key) if key[0] in ("user", "client", "ip") else None
-            bounds = _bounds(overrides) if entity is not None else None
-            if entity is None or not bounds:
-                continue
-            if "ip" in entity:
-                if CONNECTION_RATE in bounds:
-                    self._ips[entity["ip"]] = bounds[CONNECTION_RATE]
-            else:
+        for entity, bounds in quotas:
+            if "ip" not in entity:
                 self._clients[(entity.get("user", ""), entity.get("client-id", ""))] = bounds
+            elif CONNECTION_RATE in bounds:
+                self._ips[entity["ip"]] = bounds[CONNECTION_RATE]
         self.kinds = frozenset(kind for bounds in self._clients.values() for kind in bounds)
 
     @property
@@ -140,16 +99,3 @@ class QuotaLimits:
 
     def of_address(self, host: str) -> float | None:
         return self._ips.get(host, self._ips.get(None))
-
-
-def _bounds(overrides: Mapping[str, str]) -> dict[str, float]:
-    found = {}
-    for key in (*USER_CLIENT, *IP):
-        if key in overrides:
-            try:
-                bound = float(overrides[key])
-            except ValueError:
-                continue
-            if bound > 0:
-                found[key] = bound
-    return found

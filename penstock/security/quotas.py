@@ -31,7 +31,7 @@ class ClientQuotas:
         self._window_s: float = settings["quota.window.size.seconds"]
         self._mutation_windows: int = settings["controller.quota.window.num"]
         self._mutation_window_s: float = settings["controller.quota.window.size.seconds"]
-        self.limits = QuotaLimits({})
+        self.limits = QuotaLimits()
         self._meters: OrderedDict[MeterKey, SampledRate | TokenBucket] = OrderedDict()
         self._addresses: OrderedDict[str, SampledRate] = OrderedDict()
 

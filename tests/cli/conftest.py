@@ -13,21 +13,13 @@ import pytest
 
 import penstock
 
-# With ACLs, so that the commands about them have something to talk to; whoever comes is a super user.
-SETTINGS = {
-    "group.initial.rebalance.delay.ms": "0",
-    "num.partitions": "2",
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:ANONYMOUS",
-}
-
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[penstock.Broker]:
     folder = tmp_path_factory.mktemp("cli-broker")
-    with penstock.Broker(folder, settings=SETTINGS) as running:
+    with penstock.Broker(folder, settings={"group.initial.rebalance.delay.ms": "0", "num.partitions": "2"}) as running:
         yield running
 
 

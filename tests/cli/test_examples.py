@@ -18,9 +18,17 @@ from penstock.testing.peers import free_port
 ROOT = Path(__file__).resolve().parents[2]
 
 
+# With ACLs, so that the commands about them have something to talk to; whoever comes is a super user.
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+
+
 @pytest.fixture
 def own_broker(tmp_path: Path, environment: dict[str, str]) -> object:
-    with penstock.Broker(tmp_path / "data", settings={"group.initial.rebalance.delay.ms": "0"}) as broker:
+    with penstock.Broker(tmp_path / "data", settings=SETTINGS) as broker:
         environment["PENSTOCK_BOOTSTRAP"] = broker.bootstrap
         environment["DATA"] = str(tmp_path / "data")
         yield broker

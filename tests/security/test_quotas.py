@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.security.quota_limits import PRODUCE, QuotaLimits, config_key_of, entity_of
+from penstock.security.quota_limits import PRODUCE, QuotaLimits
+from penstock.security.quota_nodes import config_key_of, entity_of, quotas_in
 from penstock.security.quota_rates import SampledRate, TokenBucket
 from penstock.testing.probes.access import RoleSession
 from penstock.testing.probes.quotas import alter
@@ -63,13 +64,13 @@ def test_the_most_particular_limit_holds() -> None:
     keys = list(configs)
     for count, (user, client) in enumerate([*asked, ("b", "x")]):
         left = {key: configs[key] for key in keys[count:]}
-        limit = QuotaLimits(left).of_client(PRODUCE, user, client)
+        limit = QuotaLimits(quotas_in(left)).of_client(PRODUCE, user, client)
         assert limit is not None and limit.bound == count + 1
         shared_by_clients = count in (2, 5)
         shared_by_users = count in (6, 7)
         assert limit.client_id == ("" if shared_by_clients else client)
         assert limit.user == ("" if shared_by_users else user)
-    assert QuotaLimits({}).of_client(PRODUCE, "anna", "app") is None
+    assert QuotaLimits().of_client(PRODUCE, "anna", "app") is None
 
 
 @pytest.mark.parametrize(
@@ -171,8 +172,9 @@ def test_changes_of_topics_have_a_quota(session: RoleSession) -> None:
 
 def test_the_time_that_requests_take_has_a_quota(session: RoleSession) -> None:
     assert alter(session, {"client-id": "probe"}, {"request_percentage": 0.01}) == [0]
-    paused = [session.request("describe_cluster", 0).throttle_time_ms for _ in range(2)]
-    assert 0 < max(paused) <= 1000
+    # A thousandth of a second in ten: some requests use that up, however fast the machine is.
+    paused = next(p for _ in range(5000) if (p := session.request("describe_cluster", 0).throttle_time_ms))
+    assert 0 < paused <= 1000
     assert 0 <= session.request("metadata", 12, topics=None).throttle_time_ms <= 1000
 
 

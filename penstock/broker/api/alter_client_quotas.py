@@ -40,7 +40,8 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
 async def _alter(broker: Broker, entry: Any, validate_only: bool) -> None:
     from penstock.broker.api.admin_support import config_admin
     from penstock.broker.api.quota_entities import BadEntity, entity_of_request
-    from penstock.security.quota_limits import config_key_of, quota_problem, rendered
+    from penstock.security.quota_limits import quota_problem, rendered
+    from penstock.security.quota_nodes import config_key_of
 
     entity = entity_of_request(entry.entity)
     changes: dict[str, str | None] = {}

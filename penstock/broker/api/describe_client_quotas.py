@@ -23,7 +23,7 @@ EXACT, DEFAULT, ANY = 0, 1, 2
 
 async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     from penstock.protocol import messages
-    from penstock.security.quota_limits import IP, USER_CLIENT, entity_of
+    from penstock.security.quota_nodes import quotas_in
 
     require_on_cluster(broker, ctx, "DESCRIBE_CONFIGS")
     api = messages.api("describe_client_quotas")
@@ -32,10 +32,8 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
         return api.Response(error_code=int(code), error_message=message, entries=None)
     wanted = {component.entity_type: component for component in request.components}
     entries = []
-    for key, overrides in sorted(broker.image.configs.items()):
-        entity = entity_of(key)
-        values = {name: float(overrides[name]) for name in (*USER_CLIENT, *IP) if name in overrides}
-        if entity is None or not values or not _matches(entity, wanted, request.strict):
+    for entity, values in quotas_in(broker.image.configs):
+        if not _matches(entity, wanted, request.strict):
             continue
         part, value = api.response_struct("EntityData"), api.response_struct("ValueData")
         entries.append(
