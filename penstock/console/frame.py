@@ -71,7 +71,7 @@ class _Frame:
             ui.label("Skip to the content")
         self._header()
         self._banner()
-        content = ui.element("main").props("id=pk-main").style("width: 100%")
+        content = ui.element("div").props("id=pk-main tabindex=-1").style("width: 100%")
         client = ui.context.client
         await client.connected(timeout=30)
         self._clock = Clock(str(await ui.run_javascript("penstockConsole.zone()", timeout=10)))
@@ -198,6 +198,7 @@ class _Frame:
 
     def _open_search(self) -> None:
         found: list[dict[str, str]] = []
+        newest = 0
 
         def address(row: dict[str, str]) -> str:
             cluster = self._viewer.cluster.name
@@ -217,7 +218,13 @@ class _Frame:
                 for page in PAGES
                 if page.label and words.casefold() in page.label.casefold()
             ]
-            found[:] = pages + await self._viewer.ask(overview.find, words)
+            nonlocal newest
+            newest += 1
+            mine = newest
+            names = await self._viewer.ask(overview.find, words)
+            if mine != newest:
+                return  # an older question was answered later
+            found[:] = pages + names
             results.clear()
             with results:
                 for row in found:

@@ -87,7 +87,7 @@ class _Tiles:
     def show(self, topic: dict[str, Any]) -> None:
         rows = topic["partitions"]
         held = [row["records"] for row in rows if row["records"] is not None]
-        self._records.show(numbers.count(sum(held)), hint="offsets between start and end")
+        self._records.show(numbers.count(sum(held)), hint="in all partitions")
         self._rate.show(
             numbers.count(topic["records_per_second"]), "rec/s", hint=numbers.byte_rate_text(topic["bytes_per_second"])
         )

@@ -133,10 +133,11 @@ class MessagesTab:
             {"name": "value", "label": "Value", "field": "value", "align": "left"},
         ]
         self._table = ui.table(columns=columns, rows=[], row_key="id", pagination={"rowsPerPage": 50})
-        self._table.props('flat :rows-per-page-options="[50,100,500]"').classes("pk-messages")
+        self._table.props('flat rows-per-page-label="Rows" :rows-per-page-options="[50,100,500]"')
+        self._table.classes("pk-messages")
         for name in ("key", "value"):
             self._table.add_slot(f"body-cell-{name}", CELL)
-        self._table.on("rowClick", self._on_row, ["", "row", ""])
+        self._table.on("rowClick", self._on_row, [[], ["id"], []])
         with self._table.add_slot("no-data"), ui.element("div").style("width: 100%"):
             empty_state(
                 "mail_outline", "No messages here", "Produce one, or look from another position or with another filter."

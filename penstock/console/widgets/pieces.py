@@ -46,9 +46,9 @@ class Tile:
     """A figure with its name and unit."""
 
     def __init__(self, name: str, hint: str = "") -> None:
-        with ui.element("dl").classes("pk-tile").style("margin: 0") as self._made:
-            text("dt", name)
-            with ui.element("dd"):
+        with ui.element("div").classes("pk-tile") as self._made:
+            text("div", name, "pk-tile-name")
+            with ui.element("div").classes("pk-tile-value"):
                 self._value = ui.label("–").style("display: inline")
                 with ui.element("small"):
                     self._unit = ui.label("").style("display: inline")

@@ -74,11 +74,12 @@ class ServerTable:
                     "rowsNumber": 0,
                 },
             )
-            self._table.props('flat binary-state-sort :rows-per-page-options="[25,50,100]"').classes(classes)
+            self._table.props('flat binary-state-sort rows-per-page-label="Rows" :rows-per-page-options="[25,50,100]"')
+            self._table.classes(classes)
             self._table.on("request", self._on_request)
             self._table.on_pagination_change(self._on_pagination)
             if on_row is not None:
-                self._table.on("rowClick", lambda event: on_row(event.args[1]), ["", "row", ""])
+                self._table.on("rowClick", lambda event: on_row(event.args[1]), [[], None, []])
             for column in columns:
                 template = LINK if column.link else PILL if column.tone else None
                 if template is not None:

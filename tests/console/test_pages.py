@@ -1,0 +1,135 @@
+"""Pages in a real browser: a topic from its creation to its messages, live and filtered; nobody is left out."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from console_world import TOKEN, Console
+from playwright.sync_api import expect
+
+expect.set_options(timeout=60_000)  # a busy machine is slow, not wrong
+SERIOUS = ("serious", "critical")
+
+
+def test_the_page_opens_with_its_token(page: Any, console: Console) -> None:
+    expect(page.locator("h1")).to_have_text("Overview")
+    assert TOKEN not in page.url
+    expect(page.get_by_text("healthy")).to_be_visible()
+    expect(page.get_by_role("navigation", name="Main").get_by_role("link")).to_have_count(len(_labels()))
+
+
+def _labels() -> list[str]:
+    from penstock.console.pages import PAGES
+
+    return [page.label for page in PAGES if page.label]
+
+
+def test_create_a_topic_produce_and_see_it_live(page: Any, console: Console, name: str) -> None:
+    page.get_by_role("link", name="Topics").click()
+    page.get_by_role("button", name="New topic").click()
+    page.get_by_role("dialog").get_by_label("Name").fill(name)
+    page.get_by_role("dialog").get_by_label("Partitions").fill("2")
+    page.get_by_role("button", name="Create").click()
+    expect(page.locator("h1")).to_have_text(name)
+    expect(page.get_by_text("No messages here")).to_be_visible()
+
+    page.get_by_role("button", name="Follow live").click()
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    page.get_by_role("button", name="Produce", exact=True).click()
+    page.get_by_role("dialog").get_by_label("Value", exact=True).fill('{"who": "anna", "amount": 5}')
+    page.get_by_role("dialog").get_by_role("button", name="Produce").click()
+    expect(page.locator(".pk-messages tbody tr")).to_have_count(1)
+    page.locator(".pk-messages tbody tr").first.click()
+    expect(page.get_by_role("dialog").locator("pre")).to_contain_text('"who": "anna"')
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_text("paused")).to_be_visible()
+
+
+def test_filter_with_words_and_expressions(page: Any, console: Console, name: str) -> None:
+    with console.client() as friend:
+        friend.post(f"{console.local}/topics", json={"name": name, "partitions": 1})
+        for number in range(30):
+            friend.post(f"{console.local}/topics/{name}/messages", json={"key": f"k{number}", "value": {"n": number}})
+    page.goto(f"{console.address}/c/local/topics/{name}")
+    rows = page.locator(".pk-messages tbody tr")
+    expect(rows).to_have_count(30)
+    page.get_by_label("Expression").fill("value.n >= 27")
+    page.get_by_role("button", name="Search", exact=True).click()
+    expect(rows).to_have_count(3)
+    page.get_by_label("Expression").fill("value.n >")
+    page.get_by_label("Expression").press("Enter")
+    expect(page.get_by_text(re.compile("filter, position"))).to_be_visible()
+    page.get_by_label("Expression").fill("")
+    page.get_by_label("Key holds").fill("k29")
+    page.get_by_label("Key holds").press("Enter")
+    expect(rows).to_have_count(1)
+
+
+def test_delete_takes_the_name_typed(page: Any, console: Console, name: str) -> None:
+    with console.client() as friend:
+        friend.post(f"{console.local}/topics", json={"name": name})
+    page.goto(f"{console.address}/c/local/topics/{name}")
+    page.get_by_role("button", name="Manage").click()
+    page.get_by_text("Delete…").click()
+    button = page.get_by_role("dialog").get_by_role("button", name="Delete")
+    expect(button).to_be_disabled()
+    page.get_by_role("dialog").get_by_role("textbox").fill(name)
+    button.click()
+    expect(page.locator("h1")).to_have_text("Topics")
+    with console.client() as friend:
+        assert friend.get(f"{console.local}/topics/{name}").status_code == 404
+
+
+def test_a_key_opens_the_search_that_jumps(page: Any, console: Console, name: str) -> None:
+    with console.client() as friend:
+        friend.post(f"{console.local}/topics", json={"name": name})
+        while not friend.get(f"{console.local}/search", params={"text": name}).json():
+            pass  # the console looks at its cluster by itself
+    page.keyboard.press("Control+k")
+    page.get_by_label("Search for").fill(name)
+    page.get_by_role("dialog").get_by_text(name).click()
+    expect(page.locator("h1")).to_have_text(name)
+
+
+def test_hostile_contents_run_nowhere(page: Any, console: Console, name: str) -> None:
+    evil = "<img src=x onerror=window.hit=1><script>window.hit=1</script>${window.hit=1}{{window.hit=1}}`"
+    with console.client() as friend:
+        friend.post(f"{console.local}/topics", json={"name": name, "partitions": 1})
+        message = {"key": evil, "value": {"x": evil}, "headers": [[evil, evil]]}
+        friend.post(f"{console.local}/topics/{name}/messages", json=message)
+        friend.post(f"{console.local}/topics/{name}/messages", json={"value": evil})
+    page.goto(f"{console.address}/c/local/topics/{name}?partition=0&offset=0")
+    expect(page.get_by_role("dialog").locator("pre").first).to_contain_text("onerror")
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    expect(page.locator(".pk-messages tbody tr")).to_have_count(2)
+    page.locator(".pk-messages tbody tr").first.click()
+    expect(page.get_by_role("dialog").locator("pre").first).to_contain_text("onerror")
+    assert page.evaluate("window.hit") is None
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nobody_is_left_out(page: Any, console: Console, scheme: str, width: int) -> None:
+    """axe finds nothing serious, in both themes, on a screen and on a phone; nothing is wider than the screen."""
+    with console.client() as friend:
+        friend.post(f"{console.local}/topics", json={"name": "accessible", "partitions": 1})
+        friend.post(f"{console.local}/topics/accessible/messages", json={"key": "k", "value": {"a": 1}})
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 844})
+    findings = {}
+    for path in ("", "/topics", "/topics/accessible"):
+        page.goto(f"{console.address}/c/local{path}")
+        page.locator("h1").wait_for()
+        expect(page.locator("body")).to_have_class(re.compile(f"body--{scheme}"))
+        result = Axe().run(page).response
+        found = [v for v in result["violations"] if v["impact"] in SERIOUS]
+        if found:
+            findings[path] = [(v["id"], [n["html"][:160] for n in v["nodes"][:3]]) for v in found]
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    assert findings == {}, json.dumps(findings, indent=1)
