@@ -21,8 +21,8 @@ A page is added in four steps:
 2. `rest/`: a route that calls it; bodies are models of `rest/models.py`.
 3. `pages/things.py`: `async def build(here: Here)` and `PAGE = Page("/things", "Things", build, label="Things",
    icon="…")`; `await here.viewer.ask(things, …)` asks in a thread, `here.every(5, refresh)` keeps it fresh,
-   `here.link("/topics/x")` makes addresses. Every page has one `title_row`, which is its `<h1>`. What goes wrong for the
-   user (`UserError`) may simply be raised: the frame shows it; around actions use `dialogs.attempt`.
+   `here.link("/topics/x")` makes addresses. Every page has one `title_row`, which is its `<h1>`. What goes wrong for
+   the user (`UserError`) may simply be raised: the frame shows it; around actions use `dialogs.attempt`.
 4. `pages/__init__.py` lists it, `tests/console` drives it: the fixture `page` is a browser that is logged in, and fails
    when a request leaves the console or the browser complains.
 
