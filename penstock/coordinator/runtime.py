@@ -140,6 +140,7 @@ class CoordinatorRuntime(Generic[M]):
         was_active = shard.state is ShardState.ACTIVE
         shard.state = ShardState.FAILED
         shard.parked.clear()
+        shard.overdue.clear()
         shard.deferred.clear()
         shard.pending = []
         for write, done in waiting:
@@ -275,8 +276,7 @@ class CoordinatorRuntime(Generic[M]):
         if shard.pending:
             shard.flush_scheduled = True
             self._call_soon(lambda: self._flush(shard))
-        if shard.parked:
-            self.advance(shard.partition)
+        self.advance(shard.partition)
 
     def _batch_bytes(self, partition: int) -> int:
         try:
@@ -353,9 +353,11 @@ class CoordinatorRuntime(Generic[M]):
     def advance(self, partition: int) -> None:
         """The high watermark moved: answer whom it passed."""
         shard = self._shards.get(partition)
-        if shard is None or not shard.parked or shard.flushing:
+        if shard is None or not (shard.parked or shard.overdue) or shard.flushing:
             return
         committed = self.log.committed_offset(partition)
+        while shard.overdue and shard.overdue[0][0] < committed:
+            self._guarded(shard.overdue.popleft()[1])
         while shard.parked and shard.parked[0].last_offset < committed:
             parked = shard.parked.popleft()
             self._succeed(parked.write, parked.done)
@@ -366,6 +368,8 @@ class CoordinatorRuntime(Generic[M]):
             while shard.parked and shard.parked[0].deadline_ms <= now_ms:
                 parked = shard.parked.popleft()
                 self._fail(parked.write, parked.done, coordinator_error(ErrorCode.REQUEST_TIMED_OUT))
+                if parked.write.on_failed is None and parked.write.on_committed is not None:
+                    shard.overdue.append((parked.last_offset, parked.write.on_committed))
             shard.expires = bool(shard.parked)
             if shard.parked:
                 shard.timers.schedule(_EXPIRY, shard.parked[0].deadline_ms, None, expire)

@@ -121,6 +121,8 @@ class Shard(Generic[M]):
         self.dirty: set[Hashable] = set()
         self.deferred: deque[tuple[Hashable, Command, Done]] = deque()
         self.parked: deque[Parked] = deque()
+        self.overdue: deque[tuple[int, Callable[[], None]]] = deque()
+        """What shall happen when an offset is committed, although its client has been told that it took too long."""
         self.expires = False  # a timer looks after what is parked
         self.flush_scheduled = False
         self.flushing = False

@@ -356,3 +356,20 @@ def test_nobody_is_asked_about_a_transaction_that_opened_meanwhile() -> None:
     asking: Coroutine[Any, Any, Any] = verify(link, "t", 1, 0, lambda: guards.pop(0), ClientAbility.of_produce(12))
     assert asyncio.run(asking) == {}
     assert len(link.asked) == 1
+
+
+@story
+async def test_markers_go_out_also_when_the_decision_was_committed_too_late_for_its_client(world: World) -> None:
+    coordinator = await world.coordinator()
+    pair = await opened(coordinator)
+    world.log.commits = False
+    ending = asyncio.ensure_future(coordinator.end("t", *pair, True, 2))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    world.clock.advance(6_000)
+    coordinator.runtime.run_timers()
+    assert (await ending).error is E.COORDINATOR_NOT_AVAILABLE
+    world.log.commit_all()
+    assert await settled(coordinator) is S.COMPLETE_COMMIT
+    assert len(world.partitions.written) == 1
+    await coordinator.stop()
