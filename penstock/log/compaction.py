@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from penstock.log import disk
 from penstock.log.cleaned_transactions import CleanedTransactions
 from penstock.log.cleaned_writer import CleanedWriter
-from penstock.log.files import LOG_SUFFIX, file_name
+from penstock.log.files import LOG_SUFFIX, LogFile, file_name
 from penstock.log.txn_index import AbortedEntry
 from penstock.protocol import codecs
 from penstock.protocol.batch import (
@@ -200,18 +201,15 @@ class _Run:
     ) -> Output:
         spec = self.spec
         writer = CleanedWriter(self._directory, bases[0], spec.index_interval_bytes)
-        try:
-            transactions.keep_aborted = writer.add_aborted
-            for base in bases:
-                for header, data in self._batches(base):
-                    kept = self._clean_batch(header, data, offsets, end_offset, transactions)
-                    if kept is not None:
-                        writer.append(kept)
-                        self._throttle.count(len(kept))
-            last = self._directory / file_name(bases[-1], LOG_SUFFIX)
-            writer.finish(last.stat().st_mtime_ns)
-        finally:
-            writer.close()
+        transactions.keep_aborted = writer.add_aborted
+        for base in bases:
+            for header, data in self._batches(base):
+                kept = self._clean_batch(header, data, offsets, end_offset, transactions)
+                if kept is not None:
+                    writer.append(kept)
+                    self._throttle.count(len(kept))
+        last = self._directory / file_name(bases[-1], LOG_SUFFIX)
+        writer.finish(last.stat().st_mtime_ns)
         return Output(bases[0], bases, writer.size, writer.max_timestamp)
 
     def _clean_batch(
@@ -289,38 +287,38 @@ class _Run:
 
 def read_batches(path: Path) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Every batch of a segment, checked; headers are at position 0 of their data. CorruptSource if one is broken."""
-    with path.open("rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        position = 0
-        while position < size:
-            chunk = memoryview(os.pread(file.fileno(), _READ_BYTES, position))
-            relative = 0
-            while relative + HEADER_BYTES <= len(chunk):
-                try:
-                    header = BatchHeader.parse(chunk, relative)
-                except InvalidBatch as error:
-                    raise CorruptSource(f"{path}: {error} at {position + relative}") from error
-                if relative + header.size > len(chunk):
-                    break
-                data = chunk[relative : relative + header.size]
-                header = header._replace(position=0)
-                if not crc_matches(data, header):
-                    raise CorruptSource(f"{path}: the checksum of the batch at {position + relative} differs")
-                yield header, data
-                relative += header.size
-            if relative:
-                position += relative
-                continue
-            if len(chunk) < HEADER_BYTES:
-                raise CorruptSource(f"{path}: {size - position} bytes at the end are no batch")
-            header = BatchHeader.parse(chunk)
-            if position + header.size > size:
-                raise CorruptSource(f"{path}: the last batch is cut")
-            data = memoryview(os.pread(file.fileno(), header.size, position))
-            if len(data) < header.size or not crc_matches(data, header):
-                raise CorruptSource(f"{path}: the checksum of the batch at {position} differs")
+    file = LogFile(path)
+    size = os.fstat(file.fd).st_size
+    position = 0
+    while position < size:
+        chunk = memoryview(disk.pread(file.fd, _READ_BYTES, position))
+        relative = 0
+        while relative + HEADER_BYTES <= len(chunk):
+            try:
+                header = BatchHeader.parse(chunk, relative)
+            except InvalidBatch as error:
+                raise CorruptSource(f"{path}: {error} at {position + relative}") from error
+            if relative + header.size > len(chunk):
+                break
+            data = chunk[relative : relative + header.size]
+            header = header._replace(position=0)
+            if not crc_matches(data, header):
+                raise CorruptSource(f"{path}: the checksum of the batch at {position + relative} differs")
             yield header, data
-            position += header.size
+            relative += header.size
+        if relative:
+            position += relative
+            continue
+        if len(chunk) < HEADER_BYTES:
+            raise CorruptSource(f"{path}: {size - position} bytes at the end are no batch")
+        header = BatchHeader.parse(chunk)
+        if position + header.size > size:
+            raise CorruptSource(f"{path}: the last batch is cut")
+        data = memoryview(disk.pread(file.fd, header.size, position))
+        if len(data) < header.size or not crc_matches(data, header):
+            raise CorruptSource(f"{path}: the checksum of the batch at {position} differs")
+        yield header, data
+        position += header.size
 
 
 def _scan(header: BatchHeader, data: memoryview) -> list[ScannedRecord]:

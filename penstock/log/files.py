@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from penstock.log import disk
+
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
@@ -40,7 +42,7 @@ class LogFile:
         self.fd = -1
         self.suspect = False  # it had less than its segment said: to be looked at before the next region is promised
         self.path = path
-        self.fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        self.fd = disk.open(path, flags | os.O_CLOEXEC, 0o644)
 
     def fileno(self) -> int:
         return self.fd
@@ -95,13 +97,13 @@ def offset_of(name: str) -> int | None:
 def read_small(path: str) -> bytes | None:
     """A file of a few bytes; None if it is missing. Three system calls, no buffers: a start reads thousands."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = disk.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        content = os.read(fd, _SMALL_FILE_BYTES)
+        content = disk.read(fd, _SMALL_FILE_BYTES)
         while len(content) and len(content) % _SMALL_FILE_BYTES == 0:
-            more = os.read(fd, _SMALL_FILE_BYTES)
+            more = disk.read(fd, _SMALL_FILE_BYTES)
             if not more:
                 break
             content += more
@@ -113,13 +115,13 @@ def read_small(path: str) -> bytes | None:
 def fsync_path(path: Path | str, missing_ok: bool = True) -> None:
     """Make a file's content durable; a file that retention took away meanwhile needs none."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = disk.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         if missing_ok:
             return
         raise
     try:
-        os.fsync(fd)
+        disk.fsync(fd)
     finally:
         os.close(fd)
 
@@ -133,17 +135,17 @@ def write_durably(path: Path, content: bytes) -> None:
     """Replace a small file so that a crash leaves either the old or the new one, whole."""
     temporary = path.with_name(path.name + ".tmp")
     write_file(temporary, content, durable=True)
-    temporary.replace(path)
+    disk.replace(temporary, path)
     fsync_directory(path.parent)
 
 
 def write_file(path: Path, content: bytes, durable: bool) -> None:
     """Create or overwrite; `durable` also syncs the content (not the name)."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         write_all(fd, [content], 0)
         if durable:
-            os.fsync(fd)
+            disk.fsync(fd)
     finally:
         os.close(fd)
 
@@ -153,7 +155,7 @@ def write_all(fd: int, buffers: Sequence[bytes | bytearray | memoryview], positi
     index = 0
     while index < len(buffers):
         chunk = buffers[index : index + _IOV_MAX]
-        written = os.pwritev(fd, chunk, position)
+        written = disk.pwritev(fd, chunk, position)
         position += written
         if written == sum(map(len, chunk)):
             index += len(chunk)
@@ -171,7 +173,7 @@ def write_all(fd: int, buffers: Sequence[bytes | bytearray | memoryview], positi
 def _write_rest(fd: int, rest: memoryview, position: int) -> int:
     total = len(rest)
     while len(rest):
-        done = os.pwrite(fd, rest, position)
+        done = disk.pwrite(fd, rest, position)
         if done == 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         position += done
@@ -182,4 +184,4 @@ def _write_rest(fd: int, rest: memoryview, position: int) -> int:
 def unlink_all(paths: Iterable[Path]) -> None:
     """Unlink what is still there."""
     for path in paths:
-        path.unlink(missing_ok=True)
+        disk.discard(path)

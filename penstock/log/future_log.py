@@ -10,7 +10,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.log import maintenance, recovery
+from penstock.log import disk, maintenance, recovery
 from penstock.log.checkpoints import write_topic_id
 from penstock.log.files import fsync_directory
 from penstock.log.log_directory import FUTURE_SUFFIX, NAME_MAX
@@ -24,7 +24,7 @@ def begin(manager: LogManager, log: Log, directory: Path) -> Log:
     """An empty log in `directory` that starts where `log` starts. OSError if the folder does not let us."""
     suffix = f".{uuid.uuid4().hex}{FUTURE_SUFFIX}"
     folder = directory / (f"{log.topic}-{log.partition}"[: NAME_MAX - len(suffix)] + suffix)
-    folder.mkdir()
+    disk.mkdir(folder)
     future = manager.new_log(folder, log.topic, log.partition, log.config, log.topic_id)
     if log.topic_id is not None:
         write_topic_id(folder, log.topic_id)
@@ -53,7 +53,7 @@ def promote(manager: LogManager, log: Log, future: Log) -> Log:
     target = manager.directory_of(future)
     if target is not None:
         target.checkpoints.forget((log.topic, log.partition))  # of an earlier stay
-    future.directory.rename(folder)
+    disk.replace(future.directory, folder)
     fsync_directory(directory)
     promoted = manager.new_log(folder, log.topic, log.partition, log.config, log.topic_id)
     recovery.load(

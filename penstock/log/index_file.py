@@ -11,6 +11,8 @@ import os
 from struct import Struct
 from typing import Final
 
+from penstock.log import disk
+
 _PAGE_ENTRIES: Final = 512
 _FLUSH_BYTES: Final = 4096
 
@@ -73,15 +75,15 @@ class IndexFile:
         low, high = 0, self.in_file
         if not high:
             return None
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = disk.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             while high - low > _PAGE_ENTRIES:
                 middle = (low + high) // 2
-                if entry.unpack(os.pread(fd, entry.size, middle * entry.size))[column] <= target:
+                if entry.unpack(disk.pread(fd, entry.size, middle * entry.size))[column] <= target:
                     low = middle
                 else:
                     high = middle
-            page = os.pread(fd, (high - low) * entry.size, low * entry.size)
+            page = disk.pread(fd, (high - low) * entry.size, low * entry.size)
         finally:
             os.close(fd)
         return self._bisect(page, column, target)
@@ -108,9 +110,9 @@ class IndexFile:
     def _read(self, index: int, count: int) -> bytes:
         if not count:
             return b""
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = disk.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return os.pread(fd, count * self.entry.size, index * self.entry.size)
+            return disk.pread(fd, count * self.entry.size, index * self.entry.size)
         finally:
             os.close(fd)
 
@@ -131,12 +133,12 @@ class IndexFile:
         if not self.pending:
             return
         position = self.in_file * self.entry.size
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = disk.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            done = os.pwrite(fd, self.pending, position)
+            done = disk.pwrite(fd, self.pending, position)
             whole = done - done % self.entry.size
             if whole != len(self.pending):
-                os.ftruncate(fd, position + whole)
+                disk.ftruncate(fd, position + whole)
         finally:
             os.close(fd)
         del self.pending[:whole]
@@ -149,7 +151,7 @@ class IndexFile:
 
     def make_file(self) -> None:
         """An empty file for the entries that wait."""
-        os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
+        os.close(disk.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
         self.expect_nothing()
 
     def expect_nothing(self) -> None:
@@ -165,5 +167,5 @@ class IndexFile:
             return
         self.pending.clear()
         self._seen = (-1, (0, 0))
-        os.truncate(self.path, count * self.entry.size)
+        disk.truncate(self.path, count * self.entry.size)
         self._in_file = count

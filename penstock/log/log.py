@@ -8,14 +8,13 @@ ways in are `append_leader`, `append_follower` and `staging`.
 
 from __future__ import annotations
 
-import os
 import uuid
 from bisect import bisect_right
 from pathlib import Path
 from typing import Final
 
 from penstock.base.settings import LogConfig
-from penstock.log import append_follower, append_leader, lookup, maintenance, staging
+from penstock.log import append_follower, append_leader, disk, lookup, maintenance, staging
 from penstock.log.damage import Damage
 from penstock.log.events import LogEvents
 from penstock.log.leader_epochs import LeaderEpochs
@@ -158,7 +157,7 @@ class Log:
         region = self.read(offset, max_bytes, upper_bound_offset)
         if isinstance(region, OffsetOutOfRange) or region.file is None:
             return b""
-        return os.pread(region.file.fd, region.length, region.position)
+        return disk.pread(region.file.fd, region.length, region.position)
 
     # -- offsets
 

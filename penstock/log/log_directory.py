@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from penstock.log import disk
 from penstock.log.files import fsync_directory, write_durably
 from penstock.log.offset_checkpoints import OffsetCheckpoints
 
@@ -89,7 +90,7 @@ class LogDirectory:
         if self.was_clean:
             self.clean_stop = _read_clean_stop(marker)
             # From here on a crash is a crash.
-            marker.unlink()
+            disk.unlink(marker)
             fsync_directory(self.path)
 
     def _lock(self) -> None:
@@ -147,7 +148,7 @@ class LogDirectory:
         return (self.path / ACCEPTED_LOSS).exists()
 
     def forget_acceptance(self) -> None:
-        (self.path / ACCEPTED_LOSS).unlink(missing_ok=True)
+        disk.discard(self.path / ACCEPTED_LOSS)
         fsync_directory(self.path)
 
     def mark_clean(self, broker_epochs: tuple[int, int] | None = None) -> None:
@@ -195,7 +196,7 @@ class LogDirectory:
 def _renamed(folder: Path, suffix: str) -> Path:
     ending = f".{uuid.uuid4().hex}{suffix}"
     target = folder.with_name(folder.name[: NAME_MAX - len(ending)] + ending)
-    folder.replace(target)
+    disk.replace(folder, target)
     return target
 
 

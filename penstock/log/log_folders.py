@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.settings import LogConfig
-from penstock.log import checkpoints, maintenance, recovery
+from penstock.log import checkpoints, disk, maintenance, recovery
 from penstock.log.checkpoints import read_topic_id, write_topic_id
 from penstock.log.damage import BAD_BYTES
 
@@ -65,12 +65,12 @@ def make_folder(directory: LogDirectory, folder: Path, wanted: WantedLog) -> boo
     """With its topic id in it, or not at all; False if it is there already and not that of another topic."""
     directory.checkpoints.forget((wanted.topic, wanted.partition))
     try:
-        folder.mkdir()
+        disk.mkdir(folder)
     except FileExistsError:
         if not belongs_to_another(folder, wanted.topic_id):
             return False
         directory.rename_for_deletion(folder)  # a deletion that the disk refused; the next start unlinks it
-        folder.mkdir()
+        disk.mkdir(folder)
     if wanted.topic_id is not None:
         try:
             write_topic_id(folder, wanted.topic_id)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Final
 
+from penstock.log import disk
 from penstock.log.files import SNAPSHOT_SUFFIX, file_name, fsync_directory, offset_of, read_small, write_file
 from penstock.log.producer_state import NO_OFFSET, NO_SEQUENCE, KeptBatch, ProducerEntry
 from penstock.protocol.crc import crc32c
@@ -84,7 +84,7 @@ def write_snapshot(directory: Path, offset: int, entries: Iterable[ProducerEntry
         return
     temporary = path.with_name(path.name + ".tmp")
     write_file(temporary, encode_snapshot(entries), durable)
-    temporary.replace(path)
+    disk.replace(temporary, path)
     if durable:
         fsync_directory(directory)
 
@@ -92,7 +92,7 @@ def write_snapshot(directory: Path, offset: int, entries: Iterable[ProducerEntry
 def snapshot_offsets(directory: Path, names: Iterable[str] | None = None) -> list[int]:
     """Offsets of all snapshots, rising; `names` if the folder was just listed."""
     offsets = []
-    for name in os.listdir(directory) if names is None else names:  # noqa: PTH208
+    for name in disk.listdir(directory) if names is None else names:
         if name.endswith(SNAPSHOT_SUFFIX):
             offset = offset_of(name)
             if offset is not None:
@@ -114,5 +114,5 @@ def load_newest(
         try:
             return offset, decode_snapshot(content)
         except InvalidSnapshot:
-            Path(path).unlink(missing_ok=True)
+            disk.discard(Path(path))
     return None

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from penstock.log import maintenance, producer_replay, producer_snapshot
+from penstock.log import disk, maintenance, producer_replay, producer_snapshot
 from penstock.log.checkpoints import read_topic_id
 from penstock.log.files import (
     CLEANED_SUFFIX,
@@ -92,14 +92,14 @@ def load(log: Log, *, clean: bool, recovery_point: int, log_start_offset: int, h
 
 def finish_swap(directory: Path) -> set[str]:
     """Undo or finish what a crash interrupted in a compaction swap or a deletion; the names that remain."""
-    names = set(os.listdir(directory))  # noqa: PTH208 - text, not paths: a start lists thousands of folders
+    names = set(disk.listdir(directory))  # text, not paths: a start lists thousands of folders
     if _is_in_order(names):
         return names
     changed = False
 
     def drop(name: str) -> None:
         nonlocal changed
-        (directory / name).unlink(missing_ok=True)
+        disk.discard(directory / name)
         names.discard(name)
         changed = True
 
@@ -129,7 +129,7 @@ def finish_swap(directory: Path) -> set[str]:
     for name in sorted(names):
         if name.endswith(SWAP_SUFFIX):
             final = name.removesuffix(SWAP_SUFFIX)
-            (directory / name).replace(directory / final)
+            disk.replace(directory / name, directory / final)
             names.discard(name)
             names.add(final)
             changed = True
@@ -214,7 +214,7 @@ def _drop_stray_snapshots(log: Log, end_offset: int, snapshots: list[int]) -> li
     for offset in snapshots:
         stray = offset not in bases and not (offset == snapshots[-1] and offset > log.active.base_offset)
         if offset > end_offset or offset <= log.log_start_offset or stray:
-            producer_snapshot.snapshot_path(log.directory, offset).unlink(missing_ok=True)
+            disk.discard(producer_snapshot.snapshot_path(log.directory, offset))
         else:
             kept.append(offset)
     return kept
@@ -236,7 +236,7 @@ def _recover(log: Log, recovery_point: int) -> int:
     for offset in producer_snapshot.snapshot_offsets(log.directory):
         # A snapshot inside what is rebuilt may know batches that turn out to be torn.
         if offset > segments[first].base_offset:
-            producer_snapshot.snapshot_path(log.directory, offset).unlink(missing_ok=True)
+            disk.discard(producer_snapshot.snapshot_path(log.directory, offset))
     _prepare_state(log, segments[first])
     end_offset = segments[first].base_offset
     for index in range(first, len(segments)):
@@ -249,7 +249,7 @@ def _recover(log: Log, recovery_point: int) -> int:
         if not whole:
             for later in reversed(segments[index + 1 :]):
                 for path in later.paths():
-                    path.unlink(missing_ok=True)
+                    disk.discard(path)
             log.set_segments(segments[: index + 1])
             break
     fsync_directory(log.directory)
@@ -288,7 +288,7 @@ def recover_segment(log: Log, segment: Segment) -> tuple[int, bool]:
         good = header.position + header.size
     whole = good == segment.size
     if not whole:
-        os.truncate(segment.path, good)
+        disk.truncate(segment.path, good)
         segment.size = segment.end_position = good
     segment.forget_recent()
     segment.finish_indexes()
@@ -314,7 +314,7 @@ def _replay(log: Log, segment: Segment, header: BatchHeader, data: memoryview) -
 
 def _sound_batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Batches with a right checksum from the start of the file, up to the first bad byte."""
-    fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = disk.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         position = 0
         chunk = memoryview(b"")
@@ -353,4 +353,4 @@ def _is_readable_marker(data: memoryview, header: BatchHeader) -> bool:
 
 
 def _read_chunk(fd: int, position: int, size: int) -> memoryview:
-    return memoryview(os.pread(fd, size, position))
+    return memoryview(disk.pread(fd, size, position))

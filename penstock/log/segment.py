@@ -14,6 +14,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
+from penstock.log import disk
 from penstock.log.files import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -189,7 +190,7 @@ class Segment:
         for path in self.paths():
             target = path.with_name(path.name + DELETED_SUFFIX)
             try:
-                path.replace(target)
+                disk.replace(path, target)
             except FileNotFoundError:
                 continue
             renamed.append(target)
@@ -263,7 +264,7 @@ class Segment:
         stop = self.size
         unpack = _SKETCH.unpack_from
         while position < stop:
-            chunk = os.pread(fd, min(_SCAN_BYTES, stop - position), position)
+            chunk = disk.pread(fd, min(_SCAN_BYTES, stop - position), position)
             relative = 0
             usable = len(chunk) - _SKETCH.size
             while relative <= usable:
@@ -288,7 +289,7 @@ class Segment:
         while position < stop:
             relative = position - chunk_start
             if relative + HEADER_BYTES > len(chunk):
-                chunk = os.pread(file.fd, min(_SCAN_BYTES, stop - position), position)
+                chunk = disk.pread(file.fd, min(_SCAN_BYTES, stop - position), position)
                 chunk_start = position
                 relative = 0
             header = BatchHeader.parse(chunk, relative)
@@ -310,9 +311,9 @@ class Segment:
 
     def read_at(self, position: int, size: int) -> bytes:
         """Exactly these bytes; InvalidBatch if the file is shorter."""
-        data = os.pread(self.file().fd, size, position)
+        data = disk.pread(self.file().fd, size, position)
         while len(data) < size:
-            more = os.pread(self.file().fd, size - len(data), position + len(data))
+            more = disk.pread(self.file().fd, size - len(data), position + len(data))
             if not more:
                 raise InvalidBatch(f"{self.path} ends inside the batch at {position}")
             data += more
@@ -348,7 +349,7 @@ class Segment:
         """The log's bytes go first: an index that knows too much is found out at a start, one that knows too little of
         aborted transactions is not."""
         if cut.position < self.size:
-            os.truncate(self.path, cut.position)
+            disk.truncate(self.path, cut.position)
             self.size = self.end_position = cut.position
         self.offset_index.file.keep(cut.index_entries)
         self.time_index.keep(cut.time_entries)

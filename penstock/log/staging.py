@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Final
 
-from penstock.log import maintenance
+from penstock.log import disk, maintenance
 from penstock.log.files import NO_SPACE_ERRNOS, write_all
 from penstock.log.results import LogWriteError
 from penstock.log.segment import UNKNOWN_ROLL_TIME, Segment
@@ -54,7 +53,7 @@ def write_staged(log: Log) -> None:
     try:
         if len(staged) == 1:
             data = staged[0]
-            if os.pwrite(segment.file().fd, data, position) != len(data):
+            if disk.pwrite(segment.file().fd, data, position) != len(data):
                 write_all(segment.file().fd, staged, position)
         else:
             write_all(segment.file().fd, staged, position)
@@ -131,7 +130,7 @@ def _void_staged(log: Log, cause: OSError) -> None:
     failed = cause.errno not in NO_SPACE_ERRNOS
     try:
         if segment.is_open():  # else not a byte was written
-            os.ftruncate(segment.file().fd, segment.size)
+            disk.ftruncate(segment.file().fd, segment.size)
     except OSError as error:
         log.voided = maintenance.half_way(log, error, "written")
         raise log.voided from error

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.log import maintenance, producer_snapshot
+from penstock.log import disk, maintenance, producer_snapshot
 from penstock.log.compaction import Output
 from penstock.log.files import CLEANED_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX, file_name, fsync_directory, unlink_all
 from penstock.log.segment import Segment
@@ -78,14 +78,14 @@ def _take_back(log: Log, outputs: list[Output]) -> None:
     try:
         for output in sorted(outputs, key=lambda output: -output.base_offset):
             for suffix in SEGMENT_SUFFIXES:
-                (log.directory / (file_name(output.base_offset, suffix) + SWAP_SUFFIX)).unlink(missing_ok=True)
+                disk.discard(log.directory / (file_name(output.base_offset, suffix) + SWAP_SUFFIX))
     except OSError as error:
         raise maintenance.half_way(log, error, "compacted") from error
 
 
 def _rename(source: Path, target: Path) -> None:
     try:
-        source.replace(target)
+        disk.replace(source, target)
     except FileNotFoundError:
         if source.name.partition(".")[2].startswith("log"):
             raise

@@ -7,6 +7,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
+from penstock.log import disk
 from penstock.log.files import write_all
 
 ENTRY: Final = Struct(">hqqqq")
@@ -49,12 +50,12 @@ class TxnIndex:
         if entries and entry.last_offset <= entries[-1].last_offset:
             raise ValueError(f"aborted transactions out of order: {entry} behind {entries[-1]}")
         position = len(entries) * ENTRY.size
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = disk.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self.exists = True
         try:
             write_all(fd, [ENTRY.pack(VERSION, *entry)], position)
         except OSError:
-            os.ftruncate(fd, position)
+            disk.ftruncate(fd, position)
             raise
         finally:
             os.close(fd)
@@ -67,12 +68,12 @@ class TxnIndex:
         entries = self.entries()
         kept = [entry for entry in entries if entry.last_offset < offset]
         if len(kept) != len(entries):
-            os.truncate(self.path, len(kept) * ENTRY.size)
+            disk.truncate(self.path, len(kept) * ENTRY.size)
             self._entries = kept
 
     def reset(self) -> None:
         """Forget everything and the file."""
-        Path(self.path).unlink(missing_ok=True)
+        disk.discard(Path(self.path))
         self.exists = False
         self._entries = []
 

@@ -12,6 +12,7 @@ import pytest
 from raw_client import RawClient, batch, ensure_topic, fetch_request, produce_request, request_frame
 
 import penstock
+from penstock.log import disk
 from penstock.protocol import messages
 from penstock.protocol.codecs import Codec
 from penstock.protocol.errors import ErrorCode
@@ -29,7 +30,7 @@ class Refused:
 
     def __init__(self, patch: pytest.MonkeyPatch, name: str) -> None:
         self._name, self._pwrite = name, os.pwrite
-        patch.setattr(os, "pwrite", self._write)
+        patch.setattr(disk, "pwrite", self._write)
 
     def _write(self, fd: int, data: bytes, position: int) -> int:
         if self._name in str(Path(f"/proc/self/fd/{fd}").readlink()):

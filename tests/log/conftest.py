@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from penstock.base.clock import ManualClock
+from penstock.log import disk
 from penstock.log.log import Log
 from penstock.testing.log_tools import new_log
 
@@ -17,7 +17,7 @@ from penstock.testing.log_tools import new_log
 def no_waiting_for_the_disk() -> Iterator[None]:
     """No test can see what fsync does, but thousands of them take minutes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda fd: None)
+        patch.setattr(disk, "fsync", lambda fd: None)
         yield
 
 

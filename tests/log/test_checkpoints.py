@@ -12,7 +12,7 @@ import pytest
 
 from penstock.base.clock import ManualClock
 from penstock.base.settings import LogConfig
-from penstock.log import checkpoints, maintenance
+from penstock.log import checkpoints, disk, maintenance
 from penstock.log.checkpoints import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets
 from penstock.log.log import Log
 from penstock.log.log_manager import LogManager
@@ -137,7 +137,7 @@ class NoDescriptor:
 
     def __init__(self, patch: pytest.MonkeyPatch, suffix: str) -> None:
         self._suffix, self._open = suffix, os.open
-        patch.setattr(os, "open", self._refuse)
+        patch.setattr(disk, "open", self._refuse)
 
     def _refuse(self, path: str | Path, *arguments: int, **options: int) -> int:
         if str(path).endswith(self._suffix):
@@ -216,7 +216,7 @@ def test_a_topic_made_anew_does_not_take_over_a_folder_that_could_not_be_renamed
         def full(*_: object) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        patch.setattr(Path, "replace", full)
+        patch.setattr(disk, "replace", full)
         manager.delete("t", 0)
     log = manager.get_or_create("t", 0, uuid.UUID(int=2), LogConfig())
     assert (log.log_start_offset, log.log_end_offset) == (0, 0)

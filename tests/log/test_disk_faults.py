@@ -14,7 +14,7 @@ import pytest
 from penstock.base.clock import ManualClock
 from penstock.base.settings import LogConfig
 from penstock.cluster.image import PartitionRegistration
-from penstock.log import maintenance
+from penstock.log import disk, maintenance
 from penstock.log.log import Log
 from penstock.log.log_directory import FolderInUse, ForeignFolder
 from penstock.log.log_manager import LogManager
@@ -35,8 +35,8 @@ class FullDisk:
         self.room = room
         self._error = error
         self._pwrite, self._pwritev = os.pwrite, os.pwritev
-        patch.setattr(os, "pwrite", self._write_one)
-        patch.setattr(os, "pwritev", self._write_many)
+        patch.setattr(disk, "pwrite", self._write_one)
+        patch.setattr(disk, "pwritev", self._write_many)
 
     def _write_one(self, fd: int, data: bytes, position: int) -> int:
         if self.room <= 0:
@@ -253,8 +253,8 @@ class Refusing:
     def __init__(self, patch: pytest.MonkeyPatch, suffix: str, error: int = errno.ENOSPC, calls: str = "open") -> None:
         self.refused = 0
         self._suffix, self._error = suffix, error
-        self._real = getattr(os, calls)
-        patch.setattr(os, calls, self._open if calls == "open" else self._call)
+        self._real = getattr(disk, calls)
+        patch.setattr(disk, calls, self._open if calls == "open" else self._call)
 
     def _open(self, path: str | Path, *arguments: int, **options: int) -> int:
         if str(path).endswith(self._suffix):

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.base.clock import ManualClock
 from penstock.base.settings import LogConfig
-from penstock.log import future_log
+from penstock.log import disk, future_log
 from penstock.log.log import Log
 from penstock.log.log_manager import LogManager, ManagerSettings
 from penstock.log.results import LogWriteError
@@ -47,7 +47,7 @@ def test_a_topic_made_on_a_full_disk_lives_as_soon_as_there_is_space(
     """Whether the folder or the topic id in it was what found no room."""
     topic_id = uuid.UUID(int=5)
     with monkeypatch.context() as patch:
-        patch.setattr(Path, call, refuse)
+        patch.setattr(disk, call, refuse)
         log = manager.get_or_create("t", 0, topic_id, LogConfig())
         log.assign_epoch_start(3, 0)
         for _ in range(2):
@@ -71,7 +71,7 @@ def test_a_folder_that_had_no_room_is_made_at_a_tick_and_a_deleted_one_is_not(
     manager: LogManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "mkdir", refuse)
+        patch.setattr(disk, "mkdir", refuse)
         kept = manager.get_or_create("kept", 0, uuid.UUID(int=1), LogConfig())
         gone = manager.get_or_create("gone", 0, uuid.UUID(int=2), LogConfig())
     manager.delete("gone", 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from penstock.base.clock import ManualClock
 from penstock.base.settings import LogConfig, Settings
 from penstock.cluster.image import ImageDelta, MetadataImage, PartitionRegistration, TopicImage
+from penstock.log import disk
 from penstock.log.log import Log
 from penstock.log.log_folders import WantedLog
 from penstock.log.log_manager import LogManager
@@ -46,7 +46,7 @@ class Syncs:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        monkeypatch.setattr(os, "fsync", self._sync)
+        monkeypatch.setattr(disk, "fsync", self._sync)
 
     def _sync(self, fd: int) -> None:
         self.count += 1
@@ -106,7 +106,7 @@ def test_no_descriptor_left_for_the_first_batch(make_log: MakeLog, monkeypatch: 
 
     append(log, (b"k", b"lost"))
     with monkeypatch.context() as patch, pytest.raises(LogWriteError) as failure:
-        patch.setattr(os, "open", refuse)
+        patch.setattr(disk, "open", refuse)
         log.write_staged()
     assert not failure.value.directory_failed, "that passes, nothing is broken"
     assert put(log, (b"k", b"kept")) == 0
