@@ -36,6 +36,11 @@ BY_DESIGN: dict[str, str] = {
     "Two-phase commit": (
         "InitProducerId v6 keeps prepared transactions (KIP-939 completely). Kafka 4.3 refuses that flag."
     ),
+    "A lost disk": (
+        "Kafka makes the replicas of a replaced disk anew once it is formatted. Penstock keeps them off line until the"
+        " operator says `penstock log accept-loss`, and even then while nobody else leads: an empty replica that is the"
+        " last of its ISR would cut all others to nothing."
+    ),
     "A full disk": (
         "Kafka takes the folder off line and leaves the partition to another replica. Penstock answers"
         " KAFKA_STORAGE_ERROR, goes on reading, and writes again when there is space."
