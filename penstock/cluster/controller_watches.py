@@ -34,6 +34,7 @@ from penstock.store.interface import BadVersion, NoNode, StoreError, TreeStore, 
 logger = logging.getLogger(__name__)
 
 CONFIG_CHANGE_LIFETIME_MS = 15 * 60 * 1000
+TOMBSTONE_LIFETIME_MS = 90 * 24 * 3600 * 1000
 
 
 class TreeWatcher:
@@ -92,7 +93,17 @@ class TreeWatcher:
         for name in await self._store.children(znodes.ISR_CHANGES):
             with contextlib.suppress(NoNode):
                 await self._store.delete(f"{znodes.ISR_CHANGES}/{name}")
+        await self._purge_tombstones()
         self._dirty |= {"deletions", "log_dirs", "reassign", "preferred"}
+
+    async def _purge_tombstones(self) -> None:
+        """A broker that has not come back for so long will not. If it does, its folders are set aside, not deleted."""
+        for name in await self._store.children(znodes.TOMBSTONES) if self._now_ms is not None else ():
+            path = f"{znodes.TOMBSTONES}/{name}"
+            stat = await self._store.exists(path)
+            if stat is not None and self._now_ms is not None and stat.ctime_ms < self._now_ms() - TOMBSTONE_LIFETIME_MS:
+                with contextlib.suppress(NoNode):
+                    await self._store.delete(path)
 
     # --- events ---
 

@@ -164,3 +164,14 @@ def test_a_directory_keeps_its_id(new_broker: NewBroker, dirs: list[Path]) -> No
     new_broker().stop()
     assert first == [read_properties(directory / META_PROPERTIES)["directory.id"] for directory in dirs]
     assert len(set(first)) == 2 and all(len(one) == 22 for one in first)
+
+
+def test_a_lone_replica_leads_in_a_new_epoch_after_a_restart(new_broker: NewBroker, dirs: list[Path]) -> None:
+    """It may have lost its tail, and clients find out by the epoch."""
+    filled(new_broker, dirs)
+    epochs = []
+    for _ in range(2):
+        broker = new_broker()
+        epochs.append(broker._broker.image.topics["t"].partitions[0].leader_epoch)
+        broker.stop()
+    assert epochs[1] > epochs[0]

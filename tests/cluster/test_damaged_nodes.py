@@ -10,6 +10,7 @@ import pytest
 
 from penstock.cluster import member as member_module
 from penstock.cluster import znodes
+from penstock.cluster.controller_watches import TOMBSTONE_LIFETIME_MS
 from penstock.store.embedded import EmbeddedDatabase, EmbeddedStore
 from penstock.store.interface import ConnectionLost
 from tests.cluster.members import Member, agree, cluster
@@ -105,5 +106,21 @@ def test_a_broken_replica_is_not_elected_when_its_broker_registers_again() -> No
             await agree(members, lambda m: m.image.brokers[holder.node_id].epoch == holder.broker_epoch)
             await next_controller(members)
             assert set(led) == {-1}
+
+    asyncio.run(story())
+
+
+def test_a_tombstone_does_not_wait_for_ever() -> None:
+    async def story() -> None:
+        async with cluster(on_one_database(), 2) as (_, members):
+            await create(members[0], "t", 1, 2)
+            await members[1].leave()
+            await agree(members[:1], lambda m: 2 not in m.image.brokers)
+            await members[0].topics.delete(["t"], 60_000)
+            assert await members[0].store.children(znodes.TOMBSTONES)
+            controller = members[0].controller
+            controller._watcher._now_ms = lambda: controller._clock.now_ms() + TOMBSTONE_LIFETIME_MS + 1000
+            await next_controller(members[:1])
+            assert not await members[0].store.children(znodes.TOMBSTONES)
 
     asyncio.run(story())
