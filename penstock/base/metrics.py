@@ -84,6 +84,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("isr_changes", COUNTER, ("direction",), "Replicas that left or joined the ISR of led partitions."),
     Metric("replication_lag_records", GAUGE, (), "Largest distance of a local follower from its leader."),
     Metric("controller_active", GAUGE, (), "1 on the broker that is the controller."),
+    Metric("controller_silence_seconds", GAUGE, (), "Time since this broker heard the controller."),
+    Metric("fenced_brokers", GAUGE, (), "Registered brokers out of the controller's reach."),
     Metric("leader_elections", COUNTER, ("kind",), "Leaders that the controller elected."),
     Metric("store_connected", GAUGE, (), "1 while the metadata store answers."),
     Metric("groups", GAUGE, ("state",), "Groups of the local coordinators."),

@@ -116,6 +116,12 @@ def connect_sources(broker: Broker) -> None:
     def unreadable() -> LabelledValues:
         return [((topic,), 1) for topic in broker.image.unreadable]
 
+    def silence() -> LabelledValues:
+        return [((), broker.image_holder.controller_silence_s)]
+
+    def fenced() -> LabelledValues:
+        return [((), sum(registration.fenced for registration in broker.image.brokers.values()))]
+
     metrics.source("requests", requests)
     metrics.source("connections", connections)
     metrics.source("requests_in_flight", in_flight)
@@ -130,3 +136,5 @@ def connect_sources(broker: Broker) -> None:
     metrics.source("stray_replicas", strays)
     metrics.source("unreadable_topics", unreadable)
     metrics.source("controller_active", controller)
+    metrics.source("controller_silence_seconds", silence)
+    metrics.source("fenced_brokers", fenced)

@@ -9,11 +9,15 @@ from penstock.cluster.changes import Changes, ControllerState, Decision
 from penstock.cluster.elections import elect_offline_partitions, leave_isr
 from penstock.cluster.events import ImageAcknowledged, ReplicasFailed, TopicPartition
 from penstock.cluster.image import NO_LEADER
+from penstock.cluster.liveness import admit
 from penstock.cluster.state_machines import ReplicaStatus, check_replica_move
 
 
 def says_something_new(state: ControllerState, event: ImageAcknowledged) -> bool:
     """False for nearly all acknowledgements: those need no decision."""
+    broker = state.image.brokers.get(event.broker_id)
+    if broker is not None and broker.fenced and event.version >= state.image.version:
+        return True
     if any(event.broker_id in deletion.waiting_for for deletion in state.deletions.values()):
         return True
     unconfirmed = state.notes.unconfirmed.get(event.broker_id, {})
@@ -26,6 +30,8 @@ def image_acknowledged(changes: Changes, event: ImageAcknowledged) -> Decision:
     broker = changes.brokers.get(event.broker_id)
     if broker is None or broker.epoch != event.broker_epoch:
         return changes.finish()
+    if broker.fenced and event.version >= changes.image.version:
+        admit(changes, broker)
     _confirm_new(changes, event)
     if event.offline is not None:
         _compare_offline(changes, event, event.offline)

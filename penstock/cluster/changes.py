@@ -122,9 +122,9 @@ class Changes:
                     yield (name, index), partition
 
     def is_live(self, broker_id: int) -> bool:
-        """Registered and not about to leave: may lead and may be in an ISR."""
+        """Registered, heard and not about to leave: may lead and may be in an ISR."""
         broker = self.brokers.get(broker_id)
-        return broker is not None and not broker.shutting_down
+        return broker is not None and not broker.shutting_down and not broker.fenced
 
     def can_serve(self, partition: PartitionRegistration, broker_id: int) -> bool:
         return self.is_live(broker_id) and broker_id not in partition.offline

@@ -23,6 +23,7 @@ from penstock.cluster.image_codec import (
     encode_push,
     format_for,
 )
+from penstock.cluster.liveness import LivenessTimes
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -93,8 +94,12 @@ class BrokerChannel:
         current_image: Callable[[], MetadataImage],
         acknowledged: Callable[[BrokerRegistration, ImagePushAnswer], None],
         refused: Callable[[BrokerRegistration, int], None],
+        heartbeats: PushTransport,
+        times: LivenessTimes,
     ) -> None:
         self.broker = broker
+        self._heartbeats = heartbeats
+        self._times = times
         self._transport = transport
         self._current_image = current_image
         self._acknowledged = acknowledged
@@ -104,6 +109,7 @@ class BrokerChannel:
         self._wake = asyncio.Event()
         self._wake.set()
         self._task = asyncio.ensure_future(self._run())
+        self._beating = asyncio.ensure_future(self._beat())
 
     def offer(self, delta: ImageDelta) -> None:
         if not self._needs_full:
@@ -114,8 +120,28 @@ class BrokerChannel:
 
     async def close(self) -> None:
         self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        self._beating.cancel()
+        await asyncio.gather(self._task, self._beating, return_exceptions=True)
         self._transport.close()
+        self._heartbeats.close()
+
+    async def _beat(self) -> None:
+        """A sign of life at each interval, besides the image: taking that in may last long."""
+        while True:
+            await asyncio.sleep(self._times.heartbeat_s)
+            image = self._current_image()
+            nothing = ImageDelta(image.controller_id, image.controller_epoch, image.version, image.version)
+            try:
+                async with asyncio.timeout(self._times.timeout_s / 2):
+                    answer = await self._heartbeats.push(self._envelope(delta=nothing))
+            except (OSError, ClientError, ImageFormatError, TimeoutError) as error:
+                logger.debug("broker %d gives no sign of life: %s", self.broker.broker_id, error)
+                self._heartbeats.close()
+                continue
+            if answer.error_code == ErrorCode.NONE:
+                self._acknowledged(self.broker, answer)
+            elif answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
+                self._refused(self.broker, answer.error_code)
 
     def _start_over(self) -> None:
         self._needs_full = True

@@ -32,6 +32,7 @@ from penstock.cluster.events import (
     AlterPartitions,
     AlterReassignments,
     BrokersChanged,
+    BrokersSilent,
     ConfigsChanged,
     ControlledShutdown,
     ControlledShutdownAnswer,
@@ -49,6 +50,7 @@ from penstock.cluster.events import (
 )
 from penstock.cluster.image import NO_LEADER, MetadataImage
 from penstock.cluster.isr import alter_partitions
+from penstock.cluster.liveness import fence_silent
 from penstock.cluster.reassignment import alter_reassignments, finish_if_complete
 from penstock.cluster.state_machines import ReplicaStatus, check_replica_move, deletion_status
 from penstock.protocol.errors import ErrorCode
@@ -97,6 +99,8 @@ def decide(state: ControllerState, event: Event) -> Decision:
             return replicas_failed(changes, event)
         case ImageAcknowledged():
             return image_acknowledged(changes, event)
+        case BrokersSilent():
+            return fence_silent(changes, event)
         case ImbalanceCheck():
             return rebalance_leaders(changes)
 
@@ -155,8 +159,9 @@ def _brokers_changed(changes: Changes, event: BrokersChanged) -> Decision:
                 leave_isr(changes, where, gone)
     for broker_id, broker in event.brokers.items():
         known = before.get(broker_id)
-        leaving = known is not None and known.epoch == broker.epoch and known.shutting_down
-        changes.brokers[broker_id] = replace(broker, shutting_down=leaving)
+        if known is not None and known.epoch == broker.epoch:
+            broker = replace(broker, shutting_down=known.shutting_down, fenced=known.fenced)
+        changes.brokers[broker_id] = broker
     if arrived:
         for where, partition in list(changes.partitions()):
             if arrived & set(partition.eligible):

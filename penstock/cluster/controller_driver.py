@@ -36,6 +36,7 @@ from penstock.cluster.events import (
     AlterPartitionsAnswer,
     AlterReassignments,
     Answer,
+    BrokersSilent,
     ControlledShutdown,
     ControlledShutdownAnswer,
     ElectLeaders,
@@ -47,10 +48,12 @@ from penstock.cluster.events import (
 )
 from penstock.cluster.image import NO_BROKER, BrokerRegistration, MetadataImage
 from penstock.cluster.image_codec import ImagePushAnswer
+from penstock.cluster.liveness import Liveness, LivenessTimes, Verdict, judge
 from penstock.cluster.loading import load_state, read_topic
 from penstock.protocol.errors import ErrorCode
 from penstock.store.interface import (
     Create,
+    Delete,
     MultiFailed,
     NodeExists,
     NoNode,
@@ -58,6 +61,7 @@ from penstock.store.interface import (
     SetData,
     StoreError,
     TreeStore,
+    Watch,
     WatchEvent,
 )
 
@@ -88,6 +92,7 @@ class ControllerDriver:
         policy: Callable[[], ControllerPolicy] = ControllerPolicy,
         clock: Clock | None = None,
         imbalance_check_s: float | None = 300.0,
+        liveness_times: LivenessTimes | None = None,
     ) -> None:
         self._store = store
         self._node_id = node_id
@@ -96,6 +101,13 @@ class ControllerDriver:
         self._policy = policy
         self._clock: Clock = clock or SystemClock()
         self._imbalance_check_s = imbalance_check_s
+        self._times = liveness_times or LivenessTimes()
+        self._liveness = Liveness(self._times.timeout_s, self._clock.monotonic())
+        self._missed: dict[int, int] = {}
+        """Whom this controller misses so much that another one should try."""
+        self._missed_before: frozenset[int] = frozenset()
+        """Whom its predecessor missed."""
+        self._stands_again_s = 0.0
         self._requests: deque[_Request] = deque()
         self._watcher = TreeWatcher(store, self._poke, self._clock.now_ms)
         self._wake = asyncio.Event()
@@ -206,10 +218,15 @@ class ControllerDriver:
             epoch = await self._win_election()
         self._writer = FencedWriter(self._store, *epoch)
         await self._take_over()
-        timer = asyncio.ensure_future(self._tick()) if self._imbalance_check_s else None
+        timers = [asyncio.ensure_future(self._watch_brokers())]
+        if self._imbalance_check_s:
+            timers.append(asyncio.ensure_future(self._tick()))
         try:
             while not self._moved:
                 await self._handle_everything()
+                if self._missed:
+                    await self._step_aside()
+                    return
                 await self._wake.wait()
                 self._wake.clear()
         except ControllerMoved:
@@ -217,7 +234,7 @@ class ControllerDriver:
         except StateUnknown as doubt:
             logger.warning("the controller reads everything again: %s", doubt)
         finally:
-            if timer is not None:
+            for timer in timers:
                 timer.cancel()
 
     async def _win_election(self) -> tuple[int, int] | None:
@@ -237,6 +254,8 @@ class ControllerDriver:
                 return None
             epoch_node = await self._store.get(znodes.CONTROLLER_EPOCH)
             return int(epoch_node.data), epoch_node.stat.version
+        if await self._must_wait(changed):
+            return None
         try:
             epoch_node = await self._store.get(znodes.CONTROLLER_EPOCH)
         except NoNode:
@@ -268,6 +287,9 @@ class ControllerDriver:
         empty = initial_state(self._cluster_id, self._node_id, epoch, self._policy())
         if self._last_image[0] == epoch:
             empty = replace(empty, image=replace(empty.image, version=self._last_image[1]))
+        self._liveness = Liveness(self._times.timeout_s, self._clock.monotonic())
+        self._missed = {}
+        self._missed_before = await self._read_missed(epoch - 1)
         self._watcher.reset()
         await self._watcher.arm()
         loaded = await load_state(
@@ -311,6 +333,51 @@ class ControllerDriver:
         for request in requests:
             if request.future is not None and not request.future.done():
                 request.future.set_exception(NotController())
+
+    # --- who is heard ---
+
+    async def _watch_brokers(self) -> None:
+        while True:
+            await asyncio.sleep(self._times.heartbeat_s)
+            if self._state is None:
+                continue
+            others = {i: b for i, b in self._state.image.brokers.items() if i != self._node_id}
+            silent = self._liveness.silent(others, self._clock.monotonic())
+            match judge(others, silent, self._missed_before):
+                case Verdict.FENCE:
+                    logger.warning("brokers %s have given no sign of life: fenced", sorted(silent))
+                    self._requests.append(_Request(BrokersSilent(silent), None))
+                    self._wake.set()
+                case Verdict.STEP_ASIDE:
+                    self._missed = silent
+                    self._wake.set()
+                case Verdict.NOTHING:
+                    pass
+
+    async def _step_aside(self) -> None:
+        """Leave the place to somebody who hears more, and note whom we missed."""
+        assert self._writer is not None
+        logger.warning("the controller misses brokers %s: another one shall try", sorted(self._missed))
+        self._stands_again_s = self._clock.monotonic() + 2 * self._times.timeout_s
+        note = znodes.encode_missed(self._writer.epoch, self._missed)
+        await self._writer.write_operations([SetData(znodes.MISSED_BROKERS, note), Delete(znodes.CONTROLLER)])
+
+    async def _must_wait(self, changed: Watch) -> bool:
+        """Who stepped aside gives the others time to take over; if nobody does it stands again."""
+        left_s = self._stands_again_s - self._clock.monotonic()
+        if left_s <= 0:
+            return False
+        if await self._store.exists(znodes.CONTROLLER, changed) is None:
+            asyncio.get_running_loop().call_later(left_s, self._wake.set)
+        else:
+            self._wake.set()  # somebody has just taken over
+        return True
+
+    async def _read_missed(self, controller_epoch: int) -> frozenset[int]:
+        try:
+            return znodes.decode_missed((await self._store.get(znodes.MISSED_BROKERS)).data, controller_epoch)
+        except NoNode:
+            return frozenset()
 
     async def _tick(self) -> None:
         assert self._imbalance_check_s is not None
@@ -379,7 +446,13 @@ class ControllerDriver:
         for broker_id, broker in sorted(brokers.items()):
             if broker_id not in self._channels:
                 self._channels[broker_id] = BrokerChannel(
-                    broker, self._transport_to(broker), self._current_image, self._acknowledged, self._refused
+                    broker,
+                    self._transport_to(broker),
+                    self._current_image,
+                    self._acknowledged,
+                    self._refused,
+                    self._transport_to(broker),
+                    self._times,
                 )
 
     def _current_image(self) -> MetadataImage:
@@ -387,6 +460,7 @@ class ControllerDriver:
         return replace(self.state.image, deleted=frozenset(self.state.deletions))
 
     def _acknowledged(self, broker: BrokerRegistration, answer: ImagePushAnswer) -> None:
+        self._liveness.heard(broker, self._clock.monotonic())
         event = ImageAcknowledged(broker.broker_id, broker.epoch, answer.version, answer.offline, answer.given_up)
         if self._state is not None and says_something_new(self._state, event):
             self._requests.append(_Request(event, None))

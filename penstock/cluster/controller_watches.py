@@ -151,7 +151,7 @@ class TreeWatcher:
 
     async def _read_brokers(self, state: ControllerState) -> Event | None:
         brokers = await read_brokers(self._store, self.on_brokers)
-        known = {i: replace(b, shutting_down=False) for i, b in state.image.brokers.items()}
+        known = {i: replace(b, shutting_down=False, fenced=False) for i, b in state.image.brokers.items()}
         return BrokersChanged(brokers) if brokers != known else None
 
     async def _read_topics(self, state: ControllerState) -> Event | None:

@@ -177,6 +177,13 @@ class ImageAcknowledged:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokersSilent:
+    """Registered brokers (with their epochs) that the controller has not heard for too long."""
+
+    brokers: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class ImbalanceCheck:
     """The timer of auto.leader.rebalance.enable."""
 
@@ -192,6 +199,7 @@ Event = (
     | ControlledShutdown
     | ReplicasFailed
     | ImageAcknowledged
+    | BrokersSilent
     | ImbalanceCheck
 )
 

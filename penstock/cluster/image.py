@@ -40,6 +40,8 @@ class BrokerRegistration:
     rack: str | None = None
     shutting_down: bool = False
     """In controlled shutdown: may not lead and may not join an ISR."""
+    fenced: bool = False
+    """Registered, but out of the controller's reach: the same."""
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     incarnation: int = -1
     """Epoch of the first registration of the same process; -1: this is the first."""
@@ -138,6 +140,11 @@ class MetadataImage:
     def topic_names_by_bytes(self) -> Mapping[bytes, str]:
         """Topic names by the 16 raw bytes of their ids, for paths that never build UUID objects."""
         return {topic_id.bytes: name for topic_id, name in self.topic_names.items()}
+
+    def hears(self, broker_id: int) -> bool:
+        """Whether the broker is registered and within the controller's reach."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and not broker.fenced
 
     def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)

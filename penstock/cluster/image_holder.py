@@ -40,6 +40,7 @@ class ImageHolder:
         self._told_late: list[asyncio.Future[None]] = []
         self._applying = asyncio.Lock()
         self._changed: asyncio.Future[None] | None = None
+        self._heard_s: float | None = None
 
     def subscribe(self, publisher: Publisher) -> None:
         """Who comes late is told everything that is there at once, and from then on what changes."""
@@ -51,8 +52,13 @@ class ImageHolder:
 
     async def receive(self, push: ImagePush) -> ImagePushAnswer:
         """Apply a full image or a delta, or say why not and where this broker stands."""
-        async with self._applying:
-            code, needs_full = await self._take(push)
+        if push.full is None and push.delta is not None and push.delta.is_empty:
+            code, needs_full = self._stale(push), False  # a sign of life is asked for: also while an image is taken in
+        else:
+            async with self._applying:
+                code, needs_full = await self._take(push)
+        if code == ErrorCode.NONE:
+            self._heard_s = asyncio.get_running_loop().time()
         return ImagePushAnswer(
             code,
             self.image.controller_epoch,
@@ -67,14 +73,27 @@ class ImageHolder:
         async with self._applying:
             self.broker_epoch = -1
 
-    async def _take(self, push: ImagePush) -> tuple[int, bool]:
+    @property
+    def controller_silence_s(self) -> float:
+        """How long ago a controller was heard last. A broker that hears none goes on with what it knows: nothing
+        counts as committed that the recorded ISR does not have."""
+        return asyncio.get_running_loop().time() - self._heard_s if self._heard_s is not None else 0.0
+
+    def _stale(self, push: ImagePush) -> int:
         image = self.image
         if image.cluster_id and push.cluster_id != image.cluster_id:
-            return ErrorCode.INCONSISTENT_CLUSTER_ID, False
+            return ErrorCode.INCONSISTENT_CLUSTER_ID
         if push.controller_epoch < image.controller_epoch:
-            return ErrorCode.STALE_CONTROLLER_EPOCH, False
+            return ErrorCode.STALE_CONTROLLER_EPOCH
         if push.broker_epoch != self.broker_epoch:
-            return ErrorCode.STALE_BROKER_EPOCH, False
+            return ErrorCode.STALE_BROKER_EPOCH
+        return ErrorCode.NONE
+
+    async def _take(self, push: ImagePush) -> tuple[int, bool]:
+        image = self.image
+        stale = self._stale(push)
+        if stale:
+            return stale, False
         if push.full is not None:
             if image.is_behind(push.full.controller_epoch, push.full.version):
                 full = push.full.keeping_unreadable(image)

@@ -39,6 +39,7 @@ from penstock.cluster.image_codec import (
     encode_answer,
 )
 from penstock.cluster.image_holder import ImageHolder
+from penstock.cluster.liveness import LivenessTimes
 from penstock.cluster.peer_calls import Dial, ask_for_controlled_shutdown
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.topics import TopicAdmin
@@ -144,6 +145,9 @@ class ClusterMember:
             policy=self._policy,
             clock=self.clock,
             imbalance_check_s=self.settings["leader.imbalance.check.interval.seconds"] if rebalance else None,
+            liveness_times=LivenessTimes(
+                self.settings["broker.heartbeat.interval.ms"] / 1000, self.settings["broker.session.timeout.ms"] / 1000
+            ),
         )
         self.store.listen(self._session_changed)
 

@@ -29,6 +29,7 @@ ISR_CHANGES = "/isr_change_notification"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 REPLICA_NOTES = "/penstock/replicas"
 TOMBSTONES = "/penstock/deletions"
+MISSED_BROKERS = "/penstock/missed"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 CLUSTER_ID = "/cluster/id"
 
@@ -45,6 +46,7 @@ PERSISTENT_PATHS = (
     LOG_DIR_EVENTS,
     REPLICA_NOTES,
     TOMBSTONES,
+    MISSED_BROKERS,
     "/config/topics",
     "/config/clients",
     "/config/users",
@@ -364,6 +366,19 @@ def decode_config_change(path: str, data: bytes) -> ConfigKey | None:
     if entity_path is None:
         entity_path = f"{body.get('entity_type')}/{body.get('entity_name')}"
     return config_key(str(entity_path))
+
+
+def encode_missed(controller_epoch: int, brokers: Iterable[int]) -> bytes:
+    return dump({"version": 1, "controller_epoch": controller_epoch, "brokers": sorted(brokers)})
+
+
+def decode_missed(data: bytes, controller_epoch: int) -> frozenset[int]:
+    """Whom the controller of that epoch missed when it stepped aside; nobody if the note is another one's."""
+    try:
+        body = json.loads(data or b"{}")
+        return frozenset(map(int, body["brokers"])) if body.get("controller_epoch") == controller_epoch else frozenset()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return frozenset()
 
 
 def encode_controller(broker_id: int, now_ms: int) -> bytes:

@@ -165,7 +165,7 @@ class HostedReplicas:
     def broker_epoch(self, broker_id: int) -> int | None:
         """See `partition.Membership`."""
         broker = self.image.brokers.get(broker_id)
-        return None if broker is None or broker.shutting_down else broker.epoch
+        return None if broker is None or broker.shutting_down or broker.fenced else broker.epoch
 
     def _rack_of(self, broker_id: int) -> str | None:
         broker = self.image.brokers.get(broker_id)

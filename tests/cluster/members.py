@@ -22,21 +22,24 @@ class Wire:
     def __init__(self) -> None:
         self.members: dict[int, ClusterMember] = {}
         self.cut: set[int] = set()
+        self.cut_ways: set[tuple[int, int]] = set()
         self.full_images: dict[int, int] = {}
         self.formats: dict[int, int] = {}
 
-    def transport(self, broker: BrokerRegistration) -> PushTransport:
-        return _WireTransport(self, broker)
+    def transport(self, source: int, broker: BrokerRegistration) -> PushTransport:
+        return _WireTransport(self, source, broker)
 
 
 class _WireTransport:
-    def __init__(self, wire: Wire, broker: BrokerRegistration) -> None:
+    def __init__(self, wire: Wire, source: int, broker: BrokerRegistration) -> None:
         self._wire = wire
+        self._source = source
         self._broker_id = broker.broker_id
         self._format = format_for(broker)
 
     async def push(self, push: ImagePush) -> ImagePushAnswer:
-        if self._broker_id in self._wire.cut or self._broker_id not in self._wire.members:
+        way = (self._source, self._broker_id)
+        if way in self._wire.cut_ways or self._broker_id in self._wire.cut or self._broker_id not in self._wire.members:
             raise ConnectionRefusedError(f"broker {self._broker_id} cannot be reached")
         self._wire.formats[self._broker_id] = self._format
         if push.full is not None:
@@ -51,7 +54,7 @@ class Member(ClusterMember):
     wire: Wire
 
     def _transport_to(self, broker: BrokerRegistration) -> PushTransport:
-        return self.wire.transport(broker)
+        return self.wire.transport(self.node_id, broker)
 
 
 async def join(

@@ -1,7 +1,7 @@
 """60 DescribeCluster, v0–2: the brokers and the controller, as this listener's clients reach them.
 
-v1 asks for a kind of endpoint: only brokers are here. v2 may include fenced brokers, which exist only without
-ZooKeeper.
+v1 asks for a kind of endpoint: only brokers are here. v2 may include fenced brokers: registered, but out of the
+controller's reach.
 """
 
 from __future__ import annotations
@@ -37,10 +37,18 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
         return api.Response(error_code=int(code), error_message=message, controller_id=-1)
     brokers = []
     for broker_id, registration in sorted(broker.image.brokers.items()):
+        if registration.fenced and not request.include_fenced_brokers:
+            continue
         address = broker_address(broker, ctx.connection, broker_id) if ctx.connection is not None else None
         if address is not None:
             brokers.append(
-                api.DescribeClusterBroker(broker_id=broker_id, host=address[0], port=address[1], rack=registration.rack)
+                api.DescribeClusterBroker(
+                    broker_id=broker_id,
+                    host=address[0],
+                    port=address[1],
+                    rack=registration.rack,
+                    is_fenced=registration.fenced,
+                )
             )
     operations = NOT_ASKED
     if request.include_cluster_authorized_operations:

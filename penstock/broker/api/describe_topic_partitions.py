@@ -88,5 +88,5 @@ def _partition(api: Any, image: Any, index: int, partition: Any) -> Any:
         isr_nodes=list(partition.isr),
         eligible_leader_replicas=list(partition.eligible),
         last_known_elr=list(partition.last_known),
-        offline_replicas=[r for r in partition.replicas if r not in image.brokers or r in partition.offline],
+        offline_replicas=[r for r in partition.replicas if not image.hears(r) or r in partition.offline],
     )

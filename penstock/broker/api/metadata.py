@@ -62,8 +62,8 @@ class MetadataHandler:
         out = begin_frame(correlation_id, version >= codec.FIRST_FLEXIBLE)
         brokers = [
             codec.BrokerRow(broker_id, *address)
-            for broker_id in sorted(image.brokers)
-            if (address := broker_address(self.broker, connection, broker_id)) is not None
+            for broker_id, registration in sorted(image.brokers.items())
+            if not registration.fenced and (address := broker_address(self.broker, connection, broker_id)) is not None
         ]
         out += codec.encode_brokers(version, brokers, image.cluster_id, image.controller_id)
         topics = self._topics(request, image, connection, version)
@@ -141,7 +141,7 @@ class MetadataHandler:
                 leader, error = -1, _LEADER_NOT_AVAILABLE
             elif listener not in broker.endpoints:
                 leader, error = -1, _LISTENER_NOT_FOUND if version >= 6 else _LEADER_NOT_AVAILABLE
-            offline = tuple(r for r in partition.replicas if r not in image.brokers or r in partition.offline)
+            offline = tuple(r for r in partition.replicas if not image.hears(r) or r in partition.offline)
             rows.append(
                 codec.PartitionRow(
                     error, index, leader, partition.leader_epoch, partition.replicas, partition.isr, offline

@@ -53,6 +53,8 @@ class FaultInjector:
             (3, self._cut_two),
             (3, self._cut_store),
             (2, self._isolate),
+            (2, self._cut_controller_off),
+            (1, self._flap),
             (2, self._bad_network),
             (2, self._lost_store_answers),
             (1, self._elect_preferred),
@@ -155,6 +157,38 @@ class FaultInjector:
             if other != node.id:
                 self.world.cut(node.id, other)
         await self._heal_later()
+
+    async def _cut_controller_off(self) -> None:
+        """From some or all of the others, both ways or one, while everybody keeps the store."""
+        random = self.world.random
+        found = next((n for n in self.cluster.nodes.values() if n.active_controller is not None), None)
+        if found is None:
+            return
+        others = [node_id for node_id in sorted(self.cluster.nodes) if node_id != found.id]
+        missed = random.sample(others, random.randint(1, len(others)))
+        way = random.choice(("both", "from", "to"))
+        self.world.log(f"network: the controller {found.id} and {missed} are cut off ({way})")
+        for other in missed:
+            if way != "to":
+                self.world.cut_one_way(found.id, other)
+            if way != "from":
+                self.world.cut_one_way(other, found.id)
+        await self._heal_later()
+
+    async def _flap(self) -> None:
+        """A way that comes and goes at about the pace of the time-outs."""
+        random = self.world.random
+        one, other = self._some_node().id, self._some_node().id
+        if one == other:
+            return
+        for _ in range(random.randint(2, 4)):
+            if not self.active:
+                return
+            self.world.log(f"network: {one} and {other} flap")
+            self.world.cut(one, other)
+            await asyncio.sleep(random.uniform(0.5, 4.0))
+            self.world.heal()
+            await asyncio.sleep(random.uniform(0.2, 2.0))
 
     async def _heal_later(self) -> None:
         await asyncio.sleep(self.world.random.uniform(0.3, 8.0))

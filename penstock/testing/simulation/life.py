@@ -74,6 +74,8 @@ class SimSettings:
             "unclean.leader.election.enable": False,
             "delete.topic.enable": True,
             "min.insync.replicas": min_insync_replicas,
+            "broker.heartbeat.interval.ms": 400,
+            "broker.session.timeout.ms": 2500,
         }
 
     def __getitem__(self, name: str) -> Any:
