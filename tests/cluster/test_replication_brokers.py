@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -13,8 +14,10 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from penstock.client.connection import Connection
 from penstock.cluster import local
 from penstock.cluster.zookeeper_process import ZooKeeperUnavailable, find_jars, find_java
+from penstock.protocol import messages
 
 pytestmark = pytest.mark.cluster
 DEADLINE_SECONDS = 90.0
@@ -181,31 +184,152 @@ def test_acknowledged_records_survive_the_kill_of_their_leader(cluster: Cluster)
 
 
 def test_below_min_isr_nothing_is_acknowledged_and_it_heals_by_itself(cluster: Cluster) -> None:
+    cluster.create("frozen")
+    sender = Sender(cluster, "frozen")
+    sender.send(10)
+    sender.flush()
+    leader = cluster.leader("frozen")
+    stopped = [broker for broker in (1, 2, 3) if broker != leader]
+    for broker in stopped:
+        os.kill(cluster.pid(broker), signal.SIGSTOP)
+    try:
+        impatient = Sender(cluster, "frozen", **{"message.timeout.ms": 8000, "request.timeout.ms": 3000})
+        impatient.send(1)
+        impatient.flush()
+        assert len(impatient.errors) == 1, "the two others stand still: nobody can confirm"
+    finally:
+        for broker in stopped:
+            os.kill(cluster.pid(broker), signal.SIGCONT)
+    cluster.until(lambda: cluster.isr("frozen") == [1, 2, 3], "everybody is back in sync")
+    sender.send(10)
+    sender.flush()
+    assert len(sender.acknowledged) == 20
+    cluster.until_replicas_agree("frozen")
+
+
+def test_a_follower_with_a_torn_and_a_diverged_log_comes_back_right(cluster: Cluster) -> None:
+    cluster.create("damaged")
+    sender = Sender(cluster, "damaged")
+    sender.send(300)
+    sender.flush()
+    victim = next(broker for broker in (1, 2, 3) if broker != cluster.leader("damaged"))
+    cluster.kill(victim)
+    log = sorted((cluster.local.folder(f"broker-{victim}") / "data" / "damaged-0").glob("*.log"))[-1]
+    data = log.read_bytes()
+    log.write_bytes(data[: len(data) - 37] + os.urandom(500))
+    sender.send(300)
+    sender.flush()
+    cluster.restart()
+    cluster.until_replicas_agree("damaged")
+    assert len(read_all(cluster, "damaged")) == 600
+
+
+def test_deleted_records_go_on_all_replicas(cluster: Cluster) -> None:
+    cluster.create("deleted")
+    sender = Sender(cluster, "deleted")
+    sender.send(3000)
+    sender.flush()
+    for deleted in cluster.admin.delete_records([TopicPartition("deleted", 0, 2500)]).values():
+        deleted.result(30)  # answered when every replica has done it
+    assert read_all(cluster, "deleted")[0][0] == 2500
+    old_leader = cluster.leader("deleted")
+    cluster.kill(old_leader)
+    cluster.until(lambda: cluster.leader("deleted") not in (old_leader, -1), "another one leads")
+    assert read_all(cluster, "deleted")[0][0] == 2500
+    cluster.restart()
+    cluster.until(lambda: cluster.isr("deleted") == [1, 2, 3], "everybody is back in sync")
+
+
+def test_a_controlled_stop_moves_the_leadership_without_an_error(cluster: Cluster) -> None:
+    cluster.create("moved")
+    sender = Sender(cluster, "moved")
+    sender.send(50)
+    sender.flush()
+    old_leader = cluster.leader("moved")
+    os.kill(cluster.pid(old_leader), signal.SIGTERM)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while cluster._runs(old_leader):
+        assert time.monotonic() < deadline
+        sender.send(5)
+        sender.producer.poll(0.02)
+    sender.flush()
+    assert sender.errors == []
+    assert cluster.leader("moved") != old_leader
+    cluster.restart()
+    cluster.until_replicas_agree("moved")
+    assert len(read_all(cluster, "moved")) == sender.count
+
+
+# --- who may lead, and who is asked ---
+
+
+def stop_in_peace(cluster: Cluster, broker: int) -> None:
+    os.kill(cluster.pid(broker), signal.SIGTERM)
+    cluster.until(lambda: not cluster._runs(broker), f"broker {broker} has stopped")
+
+
+def eligible(cluster: Cluster, topic: str) -> tuple[list[int], list[int]]:
+    """(ELR, last known ELR), as any client may ask for them."""
+
+    async def ask() -> tuple[list[int], list[int]]:
+        running = next(row for row in local.status(cluster.folder) if row.running and row.name != "zookeeper")
+        connection = await Connection.open("127.0.0.1", int(running.address.rpartition(":")[2]))
+        try:
+            api = messages.api("describe_topic_partitions")
+            request = api.Request(topics=[api.TopicRequest(name=topic)])
+            answer = await connection.request("describe_topic_partitions", request)
+            row = answer.topics[0].partitions[0]
+            return sorted(row.eligible_leader_replicas or []), sorted(row.last_known_elr or [])
+        finally:
+            connection.close()
+
+    return asyncio.run(ask())
+
+
+def test_after_a_power_loss_the_one_that_stopped_in_peace_leads(cluster: Cluster) -> None:
+    """RF 2, min ISR 2: broker 1 stops in peace with all data, broker 2 loses power and its unsynced tail."""
+    new = NewTopic("power", 1, replica_assignment=[[1, 2]], config={"min.insync.replicas": "2"})
+    cluster.admin.create_topics([new])["power"].result(30)
+    cluster.until(lambda: cluster.isr("power") == [1, 2], "both are in sync")
+    sender = Sender(cluster, "power")
+    sender.send(500)
+    sender.flush()
+    stop_in_peace(cluster, 1)
+    cluster.until(lambda: eligible(cluster, "power") == ([1], []), "broker 1 is eligible")
+    cluster.kill(2)
+    for path in (cluster.local.folder("broker-2") / "data" / "power-0").glob("*.log"):
+        os.truncate(path, 0)
+    cluster.until(lambda: eligible(cluster, "power") == ([1, 2], [2]), "the controller knows that 2 is gone")
+    cluster.restart_only(2)
+    cluster.until(lambda: eligible(cluster, "power") == ([1], [2]), "broker 2 cannot prove that it has everything")
+    assert cluster.leader("power") == -1, "it waits for broker 1"
+    cluster.restart()
+    cluster.until(lambda: cluster.leader("power") == 1 and cluster.isr("power") == [1, 2], "both are in sync again")
+    assert [value for _, value in read_all(cluster, "power")] == list(sender.acknowledged)
+    assert eligible(cluster, "power") == ([], [])
+
+
+def test_isr_changes_do_not_wait_for_a_frozen_controller(cluster: Cluster) -> None:
+    """The controller is frozen with an ISR change on its way; its successor hears of the next one without delay."""
     controller = cluster.admin.list_topics(timeout=20).controller_id
     leader, follower = others = [broker for broker in (1, 2, 3) if broker != controller]
-    new = NewTopic("frozen", 1, replica_assignment=[[leader, controller, follower]])
-    cluster.admin.create_topics([new])["frozen"].result(30)
-    cluster.until(lambda: len(cluster.isr("frozen")) == 3, "all replicas are in sync")
+    new = NewTopic("stalled", 1, replica_assignment=[[leader, controller, follower]])
+    cluster.admin.create_topics([new])["stalled"].result(30)
+    cluster.until(lambda: len(cluster.isr("stalled")) == 3, "all replicas are in sync")
+    admin = AdminClient({"bootstrap.servers": cluster.address(leader), "log_level": 0})
+
+    def in_sync() -> list[int]:
+        return sorted(admin.list_topics("stalled", timeout=20).topics["stalled"].partitions[0].isrs)
+
     pid = cluster.pid(controller)
     os.kill(pid, signal.SIGSTOP)
     try:
-        admin = AdminClient({"bootstrap.servers": cluster.address(leader), "log_level": 0})
-        cluster.until(
-            lambda: (
-                sorted(admin.list_topics("frozen", timeout=20).topics["frozen"].partitions[0].isrs) == sorted(others)
-            ),
-            "the frozen one has left the ISR",
-        )
+        cluster.until(lambda: in_sync() == others, "the frozen one has left the ISR")
         cluster.kill(follower)
         cluster.restart_only(follower)
-        cluster.until(
-            lambda: (
-                sorted(admin.list_topics("frozen", timeout=20).topics["frozen"].partitions[0].isrs) == sorted(others)
-            ),
-            "the follower is in sync again",
-        )
+        cluster.until(lambda: in_sync() == others, "the follower is in sync again")
     finally:
         os.kill(pid, signal.SIGCONT)
     said = (cluster.local.folder(f"broker-{leader}") / "process.log").read_text()
     assert "did not answer AlterPartition" not in said, "the leader waited until its request timed out"
-    cluster.until_replicas_agree("frozen")
+    cluster.until_replicas_agree("stalled")
