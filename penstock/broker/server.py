@@ -33,6 +33,7 @@ EXIT_STOPPED_AT_ONCE = 3
 
 def run(settings: Settings, on_ready: Callable[[Any], None] | None = None) -> int:
     """Serve until a signal comes; the exit code of the process."""
+    os.umask(0o077)  # data, indexes and the store are for their owner
     gc.disable()  # nothing that a start makes is garbage; `settle` turns it on
     allow_many_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

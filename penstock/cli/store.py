@@ -19,12 +19,12 @@ from penstock.operate.errors import ExitCode, UserError, usage_error
 if TYPE_CHECKING:
     from penstock.cli.output import Output
 
-app = new_app("The coordination store: move one node's tree to ZooKeeper.")
+app = new_app("The coordination store: move it to ZooKeeper, renew the brokers' secret.")
 
 
 @app.callback()
 def store() -> None:
-    """The coordination store: move one node's tree to ZooKeeper."""
+    """The coordination store: move it to ZooKeeper, renew the brokers' secret."""
 
 
 @local_command(app)
@@ -57,7 +57,7 @@ def migrate(
         raise UserError(f"there is no store {path}", hint, ExitCode.NOT_FOUND)
     logging.getLogger("penstock.store.kazoo").setLevel(logging.CRITICAL)  # it tells of every try; we tell once
     try:
-        with _stopped(embedded.log_dirs):
+        with stopped(embedded.log_dirs):
             moved = asyncio.run(migrate_to_zookeeper(path, target, keep_source=keep_source))
     except MigrationRefused as error:
         raise UserError(str(error), code=ExitCode.REFUSED) from error
@@ -70,8 +70,40 @@ def migrate(
     )
 
 
+@local_command(app, "rotate-secret")
+def rotate_secret(output: Output, config: Config = None, set_: Set = None) -> None:
+    """Give the brokers of a cluster a new secret to know each other by; the last one stays valid until the next."""
+    from penstock.base.settings import Settings, SettingsError
+    from penstock.security.bootstrap import open_store
+    from penstock.security.broker_secret import rotate_secret as rotate
+    from penstock.store.interface import StoreError
+
+    try:
+        settings = Settings.load(config, parse_overrides(set_))
+    except SettingsError as error:
+        raise UserError(str(error), code=ExitCode.USAGE) from error
+    if settings.embedded:
+        raise usage_error(
+            "a node alone has no brokers to know", "name a cluster with --set zookeeper.connect=HOST:PORT"
+        )
+
+    async def work() -> None:
+        store = open_store(settings)
+        await store.start()
+        try:
+            await rotate(store)
+        finally:
+            await store.close()
+
+    try:
+        asyncio.run(work())
+    except StoreError as error:
+        raise UserError(f"the store cannot be written: {error}", code=ExitCode.UNREACHABLE) from error
+    output.result({"rotated": True}, "brokers use the new secret from now on")
+
+
 @contextlib.contextmanager
-def _stopped(log_dirs: Iterable[str]) -> Iterator[None]:
+def stopped(log_dirs: Iterable[str]) -> Iterator[None]:
     """Holds the locks that a broker holds while it runs: what it would write meanwhile would be lost."""
     from penstock.log.log_directory import LOCK_FILE
 

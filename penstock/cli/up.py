@@ -27,6 +27,10 @@ DataDir = Annotated[Path, typer.Option(metavar="FOLDER", help="Where all data li
 Demo = Annotated[bool, typer.Option("--demo", help="Also run the demo: orders, payments and a pipeline over them.")]
 ConsolePort = Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Port for the web console.")]
 Console = Annotated[bool, typer.Option("--console/--no-console", help="Serve the web console.")]
+Secure = Annotated[
+    bool, typer.Option("--secure", help="With TLS, a first administrator and ACLs; makes a profile to use it with.")
+]
+ProfileName = Annotated[str, typer.Option("--profile", metavar="NAME", help="Name of the profile that --secure makes.")]
 Pipelines = Annotated[bool, typer.Option("--pipelines/--no-pipelines", help="Run applied pipelines (needs Spark).")]
 
 
@@ -39,6 +43,8 @@ def up(
     demo: Demo = False,
     pipelines: Pipelines = True,
     console: Console = True,
+    secure: Secure = False,
+    profile: ProfileName = "secure",
     set_: Set = None,
 ) -> None:
     """Start a broker on 127.0.0.1:9092 with its data under ./penstock-data. Ctrl-C stops everything in order."""
@@ -54,24 +60,38 @@ def up(
     has_spark = importlib.util.find_spec("pyspark") is not None
     if demo and not has_spark:
         raise UserError("the demo needs Spark", "install it with: pip install 'penstock[spark]'")
-    parts = [Part("broker", _penstock("broker", *_sets(settings)), ready_prefix="ready:")]
     bootstrap = f"{host}:{port}"
-    console_part = _console(bootstrap, console_port, data_dir / "console") if console else None
+    there = ["-b", bootstrap]
+    arguments = _sets(settings)
+    if secure:
+        if demo:
+            raise UserError("the demo knows no passwords", "leave out --demo or --secure", ExitCode.USAGE)
+        from penstock.cli.secure_start import prepare
+
+        # A file and not the command line, which every process of the machine can read.
+        arguments = ["--config", str(prepare(data_dir, port, settings, profile))]
+        there = ["-p", profile]
+    parts = [Part("broker", _penstock("broker", *arguments), ready_prefix="ready:")]
+    console_part = _console(there, console_port, data_dir / "console") if console else None
     if console_part is not None:
         parts.append(console_part)
     if pipelines and has_spark:
-        runner = _penstock("pipeline", "runner", "-b", bootstrap, "--state-dir", str(data_dir / "pipelines"))
+        runner = _penstock("pipeline", "runner", *there, "--state-dir", str(data_dir / "pipelines"))
         parts.append(Part("pipelines", runner, ready_prefix="ready:", required=False))
     if demo:
         folder = str(data_dir / "demo")
         command = [sys.executable, "-m", "penstock.pipelines.demo", "--bootstrap", bootstrap, "--folder", folder]
         parts.append(Part("demo", command, ready_prefix="ready:", required=False))
     raise typer.Exit(
-        asyncio.run(Supervisor(_say).run(parts, lambda: _welcome(bootstrap, metrics_port, demo, console_part)))
+        asyncio.run(
+            Supervisor(_say).run(
+                parts, lambda: _welcome(bootstrap, metrics_port, demo, console_part, profile if secure else None)
+            )
+        )
     )
 
 
-def _console(bootstrap: str, port: int, state_dir: Path) -> Part | None:
+def _console(there: list[str], port: int, state_dir: Path) -> Part | None:
     """Its absence, or a taken port, costs the console and nothing else."""
     if importlib.util.find_spec("nicegui") is None:
         _say("no console: install it with pip install 'penstock[console]'")
@@ -81,7 +101,7 @@ def _console(bootstrap: str, port: int, state_dir: Path) -> Part | None:
     except UserError as error:
         _say(f"no console: {error.message}; --console-port takes another")
         return None
-    command = _penstock("console", "-b", bootstrap, "--port", str(port), "--state-dir", str(state_dir))
+    command = _penstock("console", *there, "--port", str(port), "--state-dir", str(state_dir))
     return Part("console", command, ready_prefix="ready:", required=False)
 
 
@@ -116,12 +136,15 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _welcome(bootstrap: str, metrics_port: int, demo: bool, console: Part | None) -> None:
+def _welcome(bootstrap: str, metrics_port: int, demo: bool, console: Part | None, profile: str | None) -> None:
     _say(f"ready: {bootstrap}")
     if console is not None and console.ready_line:
         _say(f"  console      {console.ready_line.removeprefix('ready:').strip()}")
     _say(f"  metrics      http://127.0.0.1:{metrics_port}/metrics")
     there = "" if bootstrap == DEFAULT_BOOTSTRAP else f" -b {bootstrap}"
+    if profile is not None:
+        there = f" -p {profile}"
+        _say(f"  profile      {profile}: TLS, user admin; its password is in the profile and nowhere else")
     _say(f"  try          echo hello | penstock produce greetings{there}")
     _say(f"               penstock consume greetings --from-beginning --until-end{there}")
     if demo:

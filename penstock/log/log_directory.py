@@ -78,7 +78,7 @@ class LogDirectory:
                 f"{self.path} has no {META_PROPERTIES}, but this broker has replicas on record: the disk was replaced"
                 " or is not mounted. Mount it, or give its data up with `penstock log accept-loss`"
             )
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock()
         try:
             self._check_identity(node_id, cluster_id)

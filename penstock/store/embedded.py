@@ -46,6 +46,15 @@ _UPSERT = "INSERT OR REPLACE INTO node VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 logger = logging.getLogger(__name__)
 
 
+def _for_its_owner(path: Path) -> None:
+    """Users' credentials lie in it: nobody else may read it, also where an earlier release left it open."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
+
+
 class EmbeddedDatabase:
     """The tree and its file, shared by all sessions of this process. Without a path it lives in memory only."""
 
@@ -72,8 +81,9 @@ class EmbeddedDatabase:
             raise
 
     def _load(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         is_new = not path.exists() or path.stat().st_size == 0
+        _for_its_owner(path)
         # Opened here, used only in the one worker thread from now on.
         connection = self._connection = sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, timeout=0.0
