@@ -261,6 +261,8 @@ class Broker:
         self.replicas.on_replicas_failed = self._replicas_failed
         self.image_holder.offline_replicas = lambda: self.replicas.offline
         self.image_holder.given_up_replicas = self.replicas.given_up
+        patience_s = self.settings["broker.session.timeout.ms"] / 1000
+        self.image_holder.reaches_controller = lambda: self.replicas.replication.controller_out_of_reach_s < patience_s
         self.image_holder.subscribe(self._image_changed)
         self.image_holder.subscribe(self.replicas.prepare)
         self.image_holder.subscribe(self.replicas.apply)

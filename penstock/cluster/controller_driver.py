@@ -460,6 +460,8 @@ class ControllerDriver:
         return replace(self.state.image, deleted=frozenset(self.state.deletions))
 
     def _acknowledged(self, broker: BrokerRegistration, answer: ImagePushAnswer) -> None:
+        if not answer.reaches_controller:
+            return  # we hear it, it does not reach us: nothing that it leads could change its ISR
         self._liveness.heard(broker, self._clock.monotonic())
         event = ImageAcknowledged(broker.broker_id, broker.epoch, answer.version, answer.offline, answer.given_up)
         if self._state is not None and says_something_new(self._state, event):

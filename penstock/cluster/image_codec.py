@@ -69,6 +69,8 @@ class ImagePushAnswer:
     needs_full: bool = False
     offline: tuple[tuple[str, int], ...] | None = ()
     given_up: tuple[tuple[str, int], ...] = ()
+    reaches_controller: bool = True
+    """False: the controller reaches this broker, but what this broker asks of it has not come through for long."""
 
 
 def encode_push(push: ImagePush, version: int = FORMAT) -> bytes:
@@ -118,6 +120,7 @@ def encode_answer(answer: ImagePushAnswer) -> bytes:
             "needs_full": answer.needs_full,
             "offline": answer.offline,
             "given_up": answer.given_up,
+            "reaches_controller": answer.reaches_controller,
         }
     )
 
@@ -133,6 +136,7 @@ def decode_answer(data: bytes | memoryview) -> ImagePushAnswer:
             bool(body.get("needs_full", False)),
             None if offline is None else tuple((str(t), int(p)) for t, p in offline),
             tuple((str(t), int(p)) for t, p in body.get("given_up", ())),
+            bool(body.get("reaches_controller", True)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ImageFormatError(f"malformed answer to an image push: {error!r}") from error

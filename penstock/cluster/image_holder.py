@@ -35,6 +35,7 @@ class ImageHolder:
         """Epoch of this broker's current registration; pushes that mean another one are refused."""
         self.offline_replicas: Callable[[], Iterable[tuple[str, int]]] = tuple
         self.given_up_replicas: Callable[[], Iterable[tuple[str, int]]] = tuple
+        self.reaches_controller: Callable[[], bool] = lambda: True
         """What the controller is told with each acknowledgement; see ImagePushAnswer."""
         self._publishers: list[Publisher] = []
         self._told_late: list[asyncio.Future[None]] = []
@@ -66,6 +67,7 @@ class ImageHolder:
             needs_full,
             tuple(sorted(self.offline_replicas())),
             tuple(sorted(self.given_up_replicas())),
+            self.reaches_controller(),
         )
 
     async def close(self) -> None:

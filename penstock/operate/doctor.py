@@ -40,6 +40,12 @@ def connectivity(session: Session) -> Iterator[Finding]:
     view = admin.cluster(session)
     if view.controller_id not in view.brokers:
         yield "problem", "there is no live controller", "look at the brokers' logs and at ZooKeeper"
+    for node in _fenced(session):
+        yield (
+            "problem",
+            f"broker {node} is registered but out of the controller's reach: it leads nothing",
+            f"look at the network between it and broker {view.controller_id}, and at its log",
+        )
     for node, address in sorted(view.brokers.items()):
         began = time.perf_counter()
         try:
@@ -59,6 +65,12 @@ def connectivity(session: Session) -> Iterator[Finding]:
                 f"connecting to broker {node} takes {took:.0f} ms",
                 "look at the network between here and there",
             )
+
+
+def _fenced(session: Session) -> list[int]:
+    request = messages.api("describe_cluster").Request(include_fenced_brokers=True)
+    answers = admin.on_every_broker(session, "describe_cluster", request)
+    return sorted({b.broker_id for answer in answers.values() for b in answer.brokers if b.is_fenced})
 
 
 def replicas(session: Session) -> Iterator[Finding]:

@@ -33,6 +33,7 @@ class Replication:
     """What goes on with other brokers. This one is for a broker that is alone: nobody to follow, nobody to ask."""
 
     leader_quota: ReplicationQuota | None = None
+    controller_out_of_reach_s: float = 0.0
 
     def start(self) -> None: ...
     async def stop(self) -> None: ...

@@ -51,10 +51,17 @@ class IsrSender:
         self._open: dict[tuple[Any, int], tuple[Partition, IsrProposal]] = {}
         self._wake = asyncio.Event()
         self.retry_seconds = 0.05
+        self._failing_since_s: float | None = None
 
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
         self._open[(proposal.topic_id, proposal.index)] = (partition, proposal)
         self._wake.set()
+
+    @property
+    def failing_s(self) -> float:
+        """For how long no ISR change has reached a controller although there are some."""
+        since = self._failing_since_s
+        return 0.0 if since is None else asyncio.get_running_loop().time() - since
 
     async def run(self) -> None:
         while True:
@@ -73,6 +80,7 @@ class IsrSender:
             del self._open[key]
         sent = dict(self._open)
         if not sent:
+            self._failing_since_s = None
             return True
         request = build_request(self._node_id, self._broker_epoch(), [proposal for _, proposal in sent.values()])
         try:
@@ -81,7 +89,10 @@ class IsrSender:
             raise
         except Exception as error:  # no controller, a lost connection: the next attempt finds another one
             logger.info("ISR changes of %d partitions are not recorded yet: %s", len(sent), error)
+            if self._failing_since_s is None:
+                self._failing_since_s = asyncio.get_running_loop().time()
             return False
+        self._failing_since_s = None
         if response.error_code:
             logger.info("the controller refused ISR changes with %s", ErrorCode(response.error_code).name)
             return False

@@ -77,6 +77,10 @@ class RemoteReplication(Replication):
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.fetchers.stop()
 
+    @property
+    def controller_out_of_reach_s(self) -> float:  # type: ignore[override]
+        return self.isr_sender.failing_s
+
     def follow(self, partition: Partition) -> None:
         self.fetchers.follow(partition)
 

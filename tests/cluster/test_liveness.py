@@ -145,6 +145,21 @@ def test_a_broker_out_of_reach_is_fenced_and_admitted_again() -> None:
     asyncio.run(story())
 
 
+def test_a_broker_that_hears_but_cannot_ask_is_fenced_too() -> None:
+    """The controller reaches it, but its ISR changes do not reach the controller."""
+
+    async def story() -> None:
+        database = EmbeddedDatabase()
+        async with cluster(lambda: EmbeddedStore(database), 4, **QUICK) as (_, members):
+            four = members[3]
+            four.images.reaches_controller = lambda: False
+            await agree(members, lambda m: m.image.brokers[four.node_id].fenced)
+            four.images.reaches_controller = lambda: True
+            await agree(members, lambda m: not m.image.brokers[four.node_id].fenced)
+
+    asyncio.run(story())
+
+
 def test_a_controller_that_is_cut_off_leaves_its_place_to_one_that_is_not() -> None:
     async def story() -> None:
         database = EmbeddedDatabase()

@@ -107,3 +107,27 @@ def test_whoever_asked_the_old_controller_is_told_that_it_is_over() -> None:
             await waiting
 
     asyncio.run(story())
+
+
+def test_changes_that_never_arrive_are_noticed() -> None:
+    async def story() -> None:
+        refused = True
+
+        async def ask(request: Any) -> Any:
+            if refused:
+                raise ConnectionRefusedError("nobody listens there")
+            return accepted(request)
+
+        sender = IsrSender(1, lambda: 101, ask)
+        partition = Stage(isr=(1, 2, 3)).partition
+        partition._propose_isr = sender.propose
+        partition._propose((1, 3), ())
+        assert sender.failing_s == 0
+        assert not await sender.send_open()
+        await asyncio.sleep(0.001)
+        assert sender.failing_s > 0
+        refused = False
+        assert await sender.send_open()
+        assert (sender.failing_s, partition.isr) == (0, (1, 3))
+
+    asyncio.run(story())
