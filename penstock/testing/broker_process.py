@@ -19,6 +19,7 @@ class BrokerProcess:
 
     def __init__(self, folder: Path, settings: dict[str, str] | None = None, port: int | None = None) -> None:
         self.folder = folder
+        self.environment: dict[str, str] = {}  # of the next start, beside our own
         self.port = peers.free_port() if port is None else port
         self.log_file = folder / "broker.log"
         self._settings = {
@@ -47,7 +48,7 @@ class BrokerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **self.environment},
             )
         deadline = time.monotonic() + 60
         while not self._listens():
