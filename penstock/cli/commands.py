@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "user": ("user", "Users that log in with a password (SCRAM): list, set, delete."),
     "store": ("store", "The coordination store: move it to ZooKeeper, renew the brokers' secret."),
     "perf": ("perf", "Measure produce, consume and end-to-end latency."),
+    "top": ("top", "Watch topics, groups and brokers live in the terminal."),
     "doctor": ("doctor", "Check a cluster and say what to do about what is wrong."),
     "profile": ("profile", "Named clusters with their security settings."),
     "completion": ("completion", "Print the completion script of a shell."),

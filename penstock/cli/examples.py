@@ -46,6 +46,7 @@ EXAMPLES: dict[str, str] = {
     "perf produce": "penstock perf produce speed --records 20000",
     "perf consume": "penstock perf consume speed",
     "perf end-to-end": "penstock perf end-to-end speed --records 500",
+    "top": "penstock top --json --count 1 --every 0.5 | jq -r '.topics[0].topic'",
     "doctor": "penstock doctor --json | jq -r .severity",
     "topic trim": "penstock topic trim orders --all --yes",
     "topic delete": "penstock topic delete orders-archive --yes",
