@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.typed import command, new_app
 from penstock.operate.doctor import examine
+from penstock.operate.doctor_security import examine_security
 from penstock.operate.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -17,9 +18,12 @@ app = new_app("Check a cluster and say what to do about what is wrong.", no_args
 
 
 @command(app)
-def doctor(session: Session) -> None:
+def doctor(
+    session: Session,
+    security: Annotated[bool, typer.Option("--security", help="Look for weak spots instead.")] = False,
+) -> None:
     """Check addresses, replicas, skew, lag, disk, transactions and risky settings. Exit code 7: problems."""
-    rows = list(examine(session))
+    rows = list(examine_security(session) if security else examine(session))
     if session.output.as_json:
         session.output.rows(rows, [])
     else:

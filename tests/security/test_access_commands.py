@@ -99,3 +99,29 @@ def test_quotas_are_set_listed_explained_and_taken_away(run: Run) -> None:
         assert run(f"quota delete {whose}")[0] == 0
     assert rows(run, "quota list") == []
     assert run("quota set user:anna produce=0")[0] == 5, "the broker says no"
+
+
+def test_the_doctor_names_weak_spots(run: Run) -> None:
+    run("acl set * write topic:orders")
+    code, _ = run("doctor --security")
+    assert code == 7, "an anonymous super user is a problem"
+    broker_rows = run("doctor --security --json")[1]
+    found = [json.loads(line) for line in broker_rows.splitlines() if line.startswith("{")]
+    told = {row["check"]: row for row in found}
+    assert any("User:ANONYMOUS is a super user" in row["finding"] for row in found)
+    assert any("open to all" in row["finding"] for row in found)
+    assert told["rules"]["finding"] == "User:* may Write Topic:orders"
+    assert told["listeners"]["severity"] == "ok", "nobody else reaches 127.0.0.1"
+    assert "default quota" in told["limits"]["finding"]
+    run("acl delete --principal * --yes")
+    run("quota set user:* produce=1000000000")
+    found = [json.loads(line) for line in run("doctor --security --json")[1].splitlines() if line.startswith("{")]
+    assert {row["check"]: row["severity"] for row in found}["rules"] == "ok"
+    assert {row["check"]: row["severity"] for row in found}["limits"] == "ok"
+    run("quota delete user:*")
+
+
+def test_the_doctor_says_when_there_are_no_acls(capsys: pytest.CaptureFixture[str]) -> None:
+    with penstock.Broker() as open_broker:
+        assert run_command(["doctor", "--security", "--bootstrap", open_broker.bootstrap]) == 0
+    assert "there are no ACLs" in capsys.readouterr().out
