@@ -208,6 +208,12 @@ def settings(session: Session) -> Iterator[Finding]:
         for key, risky, why in RISKY:
             if key in values and values[key] is not None and risky(values[key]):
                 yield "note", f"broker {node}: {key} is {values[key]}", why
+        if values.get("penstock.inter.broker.secret") == "accept":
+            yield (
+                "warning",
+                f"broker {node}: penstock.inter.broker.secret is accept: whoever reaches it can speak as a broker",
+                "set it to required as soon as all brokers are upgraded",
+            )
         if len(view.brokers) > 2 and values.get("min.insync.replicas") == "1":
             yield (
                 "note",

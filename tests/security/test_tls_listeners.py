@@ -133,6 +133,21 @@ def test_a_certificate_for_another_name_or_garbage_leaves_the_old_one(
     assert one.shake_hands()[1] == first
 
 
+def test_a_certificate_with_fewer_names_needs_a_word(
+    running: Callable[..., Running], caplog: pytest.LogCaptureFixture
+) -> None:
+    one = running()
+    first = one.shake_hands()[1]
+    one.renew(hosts=("localhost",))
+    until(lambda: "ssl.allow.san.changes" in caplog.text)
+    assert one.shake_hands()[1] == first
+    one.broker.stop()
+    allowing = running(ssl_allow_san_changes="true")
+    second = allowing.shake_hands()[1]
+    allowing.renew(hosts=("localhost",))
+    until(lambda: allowing.shake_hands()[1] != second)
+
+
 def test_a_certificate_may_be_changed_by_configuration_and_a_bad_one_is_refused(
     running: Callable[..., Running], tmp_path: Path, pki: Pki
 ) -> None:
