@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from penstock.base.metrics import Metrics
+from penstock.log.lost_and_found import stray_count
 from penstock.protocol.errors import error_name
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def connect_sources(broker: Broker) -> None:
         return [((), len(broker.replicas.offline))]
 
     def strays() -> LabelledValues:
-        return [((), broker.log_manager.stray_count())]
+        return [((), stray_count(broker.log_manager))]
 
     def unreadable() -> LabelledValues:
         return [((topic,), 1) for topic in broker.image.unreadable]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from penstock.base.clock import Clock
 from penstock.base.settings import LogConfig, Settings
-from penstock.log import checkpoints, log_folders, log_timers, maintenance
+from penstock.log import checkpoints, log_folders, log_timers, lost_and_found, maintenance
 from penstock.log.checkpoints import PartitionOffsets, log_starts_of, offsets_of, write_topic_id
 from penstock.log.cleaner import Cleaner
 from penstock.log.disk_work import THREADS, DiskWork
@@ -141,23 +141,12 @@ class LogManager:
                 self._offline_replicas[key] = self._bad_logs[key] = log.folder
                 continue
             twin = self._logs.get(key)
-            self._logs[key] = log if twin is None else self._better_of(twin, log)
+            self._logs[key] = log if twin is None else lost_and_found.better_of(self, twin, log)
         directory.checkpoints.retire_all_but(
             (log.topic, log.partition) for log in self._logs.values() if log.directory.parent == directory.path
         )
         for folder in directory.doomed_folders():
             self.disk_work.unlink_later([folder], 0)
-
-    def _better_of(self, one: Log, other: Log) -> Log:
-        """A replica that lies in two directories: a move between them was cut short, or one of them was away for a
-        while. The one that saw the latest leader, and of equals the longer one, is taken."""
-        worse, better = sorted((one, other), key=lambda log: (log.latest_epoch() or 0, log.log_end_offset))
-        worse.abandon()
-        directory = self._online[worse.directory.parent]
-        directory.checkpoints.retire([(worse.topic, worse.partition)])
-        kept = directory.set_aside(worse.directory)
-        logger.error("log=%s lies in two folders: %s is taken, the other now %s", better.name, better.directory, kept)
-        return better
 
     def new_log(self, folder: Path, topic: str, partition: int, config: LogConfig, topic_id: uuid.UUID | None) -> Log:
         """An empty shell over a folder, to be begun or loaded."""
@@ -345,8 +334,8 @@ class LogManager:
     def is_online(self, path: Path) -> bool:
         return path in self._online
 
-    def online(self, path: Path) -> LogDirectory | None:
-        return self._online.get(path)
+    def online(self) -> list[LogDirectory]:
+        return list(self._online.values())
 
     def directory_of(self, log: Log) -> LogDirectory | None:
         return self._online.get(log.directory.parent)
@@ -393,21 +382,12 @@ class LogManager:
 
     @property
     def loss_is_accepted(self) -> bool:
-        """An operator has said so, and no directory is missing in which the replicas might still be."""
-        return not self.failed_directories and any(d.loss_is_accepted for d in self._online.values())
+        """The operator's word for replicas that are found nowhere."""
+        return lost_and_found.is_loss_accepted(self)
 
     def losses_made_good(self) -> None:
-        """Nothing is missing (any more): what is lost later needs a new word from the operator."""
-        for directory in list(self._online.values()):
-            try:
-                if directory.loss_is_accepted:
-                    directory.forget_acceptance()
-            except OSError as error:
-                self.fail_directory(directory.path, error)
-
-    def stray_count(self) -> int:
-        """Folders that were set aside and are still there."""
-        return sum(len(directory.stray_folders()) for directory in self._online.values())
+        """Nothing is missing (any more)."""
+        lost_and_found.forget_acceptance(self)
 
     # -- timers
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from penstock.log import retention
+from penstock.log import lost_and_found, retention
 from penstock.log.damage import BAD_BYTES
 from penstock.log.results import LogWriteError
 
@@ -53,7 +53,9 @@ def background_tasks(manager: LogManager) -> list[BackgroundTask]:
     ]
     if settings.stray_retention_ms >= 0:
         tasks.append(
-            BackgroundTask("strays", settings.retention_check_interval_ms, partial(delete_old_strays, manager))
+            BackgroundTask(
+                "strays", settings.retention_check_interval_ms, partial(lost_and_found.delete_old_strays, manager)
+            )
         )
     if settings.cleaner_enable:
         tasks.append(
@@ -76,21 +78,6 @@ def enforce_retention(manager: LogManager) -> None:
             log.damage.tell(log.log_start_offset, error)
         except OSError as error:
             manager.fail_directory(log.directory.parent, error)
-
-
-def delete_old_strays(manager: LogManager) -> None:
-    """Folders that nobody has claimed for `penstock.stray.retention.ms`."""
-    for path in manager.directories:
-        directory = manager.online(path)
-        if directory is None:
-            continue
-        try:
-            for folder, since_ms in directory.stray_folders():
-                if manager.clock.now_ms() - since_ms >= manager.settings.stray_retention_ms:
-                    logger.warning("folder=%s was set aside long ago and goes now", folder)
-                    manager.disk_work.unlink_later([folder], 0)
-        except OSError as error:
-            manager.fail_directory(path, error)
 
 
 def flush_due(manager: LogManager) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from penstock.base.clock import SystemClock
 from penstock.base.settings import LogConfig
-from penstock.log import log_timers
+from penstock.log import lost_and_found
 from penstock.log.log_manager import LogManager, ManagerSettings
 
 DAY_MS = 86_400_000
@@ -30,16 +30,16 @@ def test_a_folder_set_aside_is_kept_for_its_time_and_then_goes(tmp_path: Path) -
     manager.get_or_create("t", 0, uuid.uuid4(), LogConfig())
     manager.set_aside("t", 0)
     (stray,) = strays(tmp_path)
-    assert manager.stray_count() == 1 and manager.get("t", 0) is None
+    assert lost_and_found.stray_count(manager) == 1 and manager.get("t", 0) is None
     manager.stop()
     again = started(tmp_path, DAY_MS)
     assert again.get("t", 0) is None, "nobody loads it"
-    log_timers.delete_old_strays(again)
+    lost_and_found.delete_old_strays(again)
     again.tick()
     assert strays(tmp_path) == [stray]
     two_days_ago = stray.stat().st_mtime - 2 * DAY_MS / 1000
     os.utime(stray, (two_days_ago, two_days_ago))
-    log_timers.delete_old_strays(again)
+    lost_and_found.delete_old_strays(again)
     again.tick()
     again.stop()
     assert strays(tmp_path) == []
