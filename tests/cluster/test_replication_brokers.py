@@ -58,7 +58,9 @@ class Cluster:
         self.until(lambda: len(self.isr(topic)) == 3, "all replicas are in sync")
 
     def leader(self, topic: str) -> int:
-        return int(self.admin.list_topics(topic, timeout=20).topics[topic].partitions[0].leader)
+        """-1 also while the broker that is asked has not heard of the topic yet."""
+        partitions = self.admin.list_topics(topic, timeout=20).topics[topic].partitions
+        return int(partitions[0].leader) if partitions else -1
 
     def isr(self, topic: str) -> list[int]:
         partitions = self.admin.list_topics(topic, timeout=20).topics[topic].partitions
