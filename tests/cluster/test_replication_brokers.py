@@ -333,5 +333,5 @@ def test_isr_changes_do_not_wait_for_a_frozen_controller(cluster: Cluster) -> No
     finally:
         os.kill(pid, signal.SIGCONT)
     said = (cluster.local.folder(f"broker-{leader}") / "process.log").read_text()
-    assert "did not answer AlterPartition" not in said, "the leader waited until its request timed out"
+    assert "did not answer alter_partition" not in said, "the leader waited until its request timed out"
     cluster.until_replicas_agree("stalled")
