@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup run test check lint format bench soak docs docs-site dist release lock clean \
-  prove-crash prove-chaos prove-eos prove-spark-eos prove-pipelines prove-upgrade
+  prove-crash prove-disk prove-power prove-chaos prove-eos prove-spark-eos prove-pipelines prove-upgrade
 
 setup: $(VENV)/.complete
 
@@ -49,6 +49,12 @@ soak: setup
 prove-crash: setup
 	PENSTOCK_KILLS=$(or $(KILLS),200) $(BIN)/python -m pytest -s -p no:xdist --timeout 3600 \
 	  tests/broker/test_broker_process.py -k killed_again
+
+prove-disk: setup
+	$(BIN)/python -m penstock.testing.disk calls $(ARGS)
+
+prove-power: setup
+	$(BIN)/python -m penstock.testing.disk power --seeds $(or $(SEEDS),10) $(ARGS)
 
 prove-chaos: setup
 	$(BIN)/python -m penstock.testing.chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),30)

@@ -114,6 +114,7 @@ def load_all(
     recovery_points = directory.checkpoints.read(checkpoints.RECOVERY_POINTS)
     log_starts = directory.checkpoints.read(checkpoints.LOG_STARTS)
     high_watermarks = directory.checkpoints.read(checkpoints.HIGH_WATERMARKS)
+    cleaned_to = directory.checkpoints.read(checkpoints.CLEANER_OFFSETS)
 
     def load(replica: tuple[str, int, Path]) -> Log | BadLog:
         topic, partition, folder = replica
@@ -126,6 +127,7 @@ def load_all(
                 recovery_point=recovery_points.get(key, 0),
                 log_start_offset=log_starts.get(key, 0),
                 high_watermark=high_watermarks.get(key, 0),
+                cleaned_to=cleaned_to.get(key, 0),
             )
         except BAD_BYTES as error:
             return BadLog(topic, partition, folder, error)

@@ -49,8 +49,11 @@ _UNFINISHED: Final = (DELETED_SUFFIX, ".tmp", CLEANED_SUFFIX, SWAP_SUFFIX)
 _INDEXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
-def load(log: Log, *, clean: bool, recovery_point: int, log_start_offset: int, high_watermark: int) -> None:
-    """Fill an empty shell from its folder. The three offsets come from the checkpoints (0 if they have none).
+def load(
+    log: Log, *, clean: bool, recovery_point: int, log_start_offset: int, high_watermark: int, cleaned_to: int = 0
+) -> None:
+    """Fill an empty shell from its folder. The offsets come from the checkpoints (0 if they have none); `cleaned_to`
+    is the cleaner's.
 
     `clean` says that the last stop left everything in order. Blocking; runs in a loader thread.
     """
@@ -68,7 +71,7 @@ def load(log: Log, *, clean: bool, recovery_point: int, log_start_offset: int, h
     recovered = not clean or damaged is not None
     if recovered:
         start = segments[-1].base_offset if clean else recovery_point
-        end_offset = _recover(log, start if damaged is None else min(start, damaged))
+        end_offset = _recover(log, start if damaged is None else min(start, damaged), cleaned_to)
     else:
         snapshots = producer_snapshot.snapshot_offsets(log.directory, names)
         end_offset = _clean_end(segments[-1], snapshots)
@@ -223,10 +226,11 @@ def _drop_stray_snapshots(log: Log, end_offset: int, snapshots: list[int]) -> li
 # -- after an unclean stop
 
 
-def _recover(log: Log, recovery_point: int) -> int:
+def _recover(log: Log, recovery_point: int, cleaned_to: int) -> int:
     """Rebuild every segment from the one that holds the recovery point on; the log end.
 
-    After the first bad byte the rest of that segment and all later ones go.
+    After the first bad byte the rest of that segment and all later ones go. So do those behind a gap that compaction
+    has not made: a power loss may take the unsynced end of one segment and leave the next one.
     """
     segments = log.segments
     first = 0
@@ -241,19 +245,27 @@ def _recover(log: Log, recovery_point: int) -> int:
     end_offset = segments[first].base_offset
     for index in range(first, len(segments)):
         segment = segments[index]
+        if segment.base_offset > end_offset >= cleaned_to and not log.config.cleanup_compact:
+            _drop_from(log, index)
+            break
         if index > first:
             producer_snapshot.write_snapshot(
                 log.directory, segment.base_offset, log.producers_state.entries.values(), durable=False
             )
         end_offset, whole = recover_segment(log, segment)
         if not whole:
-            for later in reversed(segments[index + 1 :]):
-                for path in later.paths():
-                    disk.discard(path)
-            log.set_segments(segments[: index + 1])
+            _drop_from(log, index + 1)
             break
     fsync_directory(log.directory)
     return end_offset
+
+
+def _drop_from(log: Log, index: int) -> None:
+    """The newest first: a crash in between leaves no new gap."""
+    for later in reversed(log.segments[index:]):
+        for path in later.paths():
+            disk.discard(path)
+    log.set_segments(log.segments[:index])
 
 
 def _prepare_state(log: Log, segment: Segment) -> None:

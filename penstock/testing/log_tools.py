@@ -29,13 +29,26 @@ def new_log(directory: Path, clock: Clock, **config: Any) -> Log:
     return log
 
 
-def reload(log: Log, *, clean: bool = False, recovery_point: int = 0, log_start: int = 0, hw: int | None = None) -> Log:
+def reload(
+    log: Log,
+    *,
+    clean: bool = False,
+    recovery_point: int = 0,
+    log_start: int = 0,
+    hw: int | None = None,
+    cleaned_to: int = 0,
+) -> Log:
     """The log as a broker finds it that starts on the same folder."""
     fresh = Log(log.directory, log.topic, log.partition, log.config, LogEvents(log.events.clock))
     fresh.verify_transactions = False
     high_watermark = log.high_watermark if hw is None else hw
     recovery.load(
-        fresh, clean=clean, recovery_point=recovery_point, log_start_offset=log_start, high_watermark=high_watermark
+        fresh,
+        clean=clean,
+        recovery_point=recovery_point,
+        log_start_offset=log_start,
+        high_watermark=high_watermark,
+        cleaned_to=cleaned_to,
     )
     return fresh
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -156,3 +157,21 @@ def test_data_before_a_checkpointed_log_start_does_not_come_back(make_log: MakeL
     assert (beyond.log_start_offset, beyond.log_end_offset) == (50, 50)
     assert read_all(beyond) == []
     assert append(beyond, (b"k", b"v")).base_offset == 50
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_power_loss_that_takes_the_end_of_one_segment_leaves_no_hole(make_log: MakeLog, compacted: bool) -> None:
+    """The next segment may have survived it. Only compaction makes gaps that are none."""
+    log = make_log(segment_bytes=300, cleanup_compact=compacted)
+    for number in range(8):
+        put(log, (b"k%d" % number, bytes(60)))
+    victim = log.segments[1]
+    os.truncate(victim.path, 0)
+    again = reload(log)
+    offsets = [record.offset for record in read_all(again)]
+    if compacted:
+        assert offsets[-1] == 7
+    else:
+        assert offsets == list(range(victim.base_offset))
+        assert put(again, (b"k", b"v")) == victim.base_offset
+    assert len(read_all(reload(log, cleaned_to=8))) >= len(offsets)
