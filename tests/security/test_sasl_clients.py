@@ -326,7 +326,7 @@ def test_a_deletion_of_nobody_is_an_error(secured: dict[str, Any]) -> None:
 
 
 @pytest.mark.java
-def test_kafkas_configs_tool_makes_users(secured: dict[str, Any], pki: Pki, issuer: Issuer) -> None:
+def test_kafkas_configs_tool_makes_and_describes_users(secured: dict[str, Any], pki: Pki, issuer: Issuer) -> None:
     bootstrap = ["--bootstrap-server", f"127.0.0.1:{secured['ports']['PLAINTEXT']}"]
     entity = ["--entity-type", "users", "--entity-name", "carla"]
     made = peers.kafka_tool(
@@ -334,6 +334,8 @@ def test_kafkas_configs_tool_makes_users(secured: dict[str, Any], pki: Pki, issu
         "--add-config", "SCRAM-SHA-256=[iterations=8192,password=carla-secret]",
     )  # fmt: skip
     assert "Completed updating" in made.stdout, made.stderr
+    shown = peers.kafka_tool("kafka.admin.ConfigCommand", *bootstrap, "--describe", *entity)
+    assert "SCRAM-SHA-256=iterations=8192" in shown.stdout, shown.stderr
 
     async def story() -> None:
         security = own(secured, pki, issuer, "SASL_SSL", "SCRAM-SHA-256", username="carla", password="carla-secret")

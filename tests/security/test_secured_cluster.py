@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 import uuid
@@ -16,7 +17,14 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
 import penstock
+from penstock.base.settings import Settings
+from penstock.client.connection import Connection
+from penstock.client.errors import ConnectionLost
+from penstock.client.security import Security
 from penstock.cluster.zookeeper_process import ZooKeeperProcess
+from penstock.protocol import messages
+from penstock.security.bootstrap import store_passwords
+from penstock.security.broker_proof import PROOF_KEY, Dialler, read_message
 from tests.security.pki import Pki
 
 pytestmark = pytest.mark.cluster
@@ -116,11 +124,6 @@ def test_nobody_but_brokers_reads_secrets_in_zookeeper(cluster: Any) -> None:
 
 def test_a_user_with_the_secret_but_no_brokers_name_is_no_broker(cluster: Any, pki: Pki) -> None:
     """Proofs and principals are both needed where connections are authenticated."""
-    import asyncio
-
-    from penstock.client.connection import Connection
-    from penstock.client.security import Security
-    from penstock.security.broker_proof import PROOF_KEY, Dialler, read_message
 
     one = cluster["brokers"][0]._broker
     inside = next(listener for listener in one.listeners if listener.name == "INSIDE")
@@ -137,13 +140,69 @@ def test_a_user_with_the_secret_but_no_brokers_name_is_no_broker(cluster: Any, p
     assert asyncio.run(proven_as("broker")) is None
 
 
-def test_clients_are_not_served_on_the_controllers_listener(cluster: Any, pki: Pki) -> None:
-    import asyncio
+def test_rebalances_are_journalled_over_the_brokers_own_login(cluster: Any) -> None:
+    """The journal is written as any producer would, by the brokers' user."""
+    one = cluster["brokers"][0]._broker
 
-    from penstock.client.connection import Connection
-    from penstock.client.errors import ConnectionLost
-    from penstock.client.security import Security
-    from penstock.protocol import messages
+    async def written() -> bool:
+        return await one.image_holder.wait_until(lambda image: image.topic("__penstock_rebalances") is not None, 30)
+
+    assert asyncio.run_coroutine_threadsafe(written(), cluster["brokers"][0]._loop).result(60)
+
+
+def test_brokers_may_log_in_by_scram_from_the_first_start_on(
+    zookeeper: ZooKeeperProcess, tmp_path: Path, pki: Pki
+) -> None:
+    """Their user is in the store before the first of them starts, and the first image comes over such a connection."""
+    settings = {
+        "zookeeper.connect": f"{zookeeper.connect}/scram-{uuid.uuid4().hex[:8]}",
+        "listeners": "SASL_SSL://127.0.0.1:0",
+        "security.inter.broker.protocol": "SASL_SSL",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+        "sasl.jaas.config": "x.ScramLoginModule required username=broker password=b;",
+        "offsets.topic.replication.factor": "1",
+        **pki.server_settings(),
+    }
+    asyncio.run(store_passwords(Settings.load(None, settings), {"broker": "b", "anna": "a"}, "SCRAM-SHA-512"))
+    brokers = [penstock.Broker(tmp_path / str(n), broker_id=n, settings=settings) for n in (1, 2)]
+    try:
+        for broker in brokers:
+            broker.start()
+        login = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.password": "a"}
+        admin = AdminClient(client({"brokers": brokers}, pki, **login))
+        admin.create_topics([NewTopic("both", 1, 2)])["both"].result(60)
+        producer = Producer(client({"brokers": brokers}, pki, **login, acks="all"))
+        producer.produce("both", b"x")
+        assert producer.flush(60) == 0
+    finally:
+        for broker in brokers:
+            broker.stop()
+
+
+def test_an_upgrade_may_let_unproven_brokers_in(zookeeper: ZooKeeperProcess, tmp_path: Path) -> None:
+    """With accept an older release's messages are still taken, on the brokers' listener and nowhere else."""
+    settings = {
+        "zookeeper.connect": f"{zookeeper.connect}/accept-{uuid.uuid4().hex[:8]}",
+        "penstock.inter.broker.secret": "accept",
+        "listeners": "PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+    }
+
+    async def asked(port: int) -> Any:
+        connection = await Connection.open("127.0.0.1", port)
+        body = json.dumps({"broker_id": 9, "broker_epoch": 1}).encode()
+        return json.loads(bytes(await connection.request_bytes(10001, 0, body)))
+
+    with penstock.Broker(tmp_path, broker_id=1, settings=settings) as broker:
+        inside, other = broker._broker.listeners
+        assert asyncio.run(asked(inside.port))["error_code"] == 77  # STALE_BROKER_EPOCH: it was looked at
+        with pytest.raises(ConnectionLost):
+            asyncio.run(asked(other.port))
+
+
+def test_clients_are_not_served_on_the_controllers_listener(cluster: Any, pki: Pki) -> None:
 
     one = cluster["brokers"][0]._broker
     control = next(listener for listener in one.listeners if listener.name == "CONTROL")
