@@ -321,7 +321,8 @@ def test_isr_changes_do_not_wait_for_a_frozen_controller(cluster: Cluster) -> No
     admin = AdminClient({"bootstrap.servers": cluster.address(leader), "log_level": 0})
 
     def in_sync() -> list[int]:
-        return sorted(admin.list_topics("stalled", timeout=20).topics["stalled"].partitions[0].isrs)
+        partitions = admin.list_topics("stalled", timeout=20).topics["stalled"].partitions
+        return sorted(partitions[0].isrs) if partitions else []
 
     pid = cluster.pid(controller)
     os.kill(pid, signal.SIGSTOP)
