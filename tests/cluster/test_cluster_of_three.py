@@ -224,6 +224,7 @@ def test_kafkas_tool_shows_what_cannot_be_reached_and_what_lacks_replicas(three:
     try:
         unavailable = shown("--unavailable-partitions")
         assert "Topic: lone\tPartition: 0\tLeader: none" in unavailable and "safe" not in unavailable
+        assert "\tElr: 3\tLastKnownElr: 3" in unavailable, "who may lead again"
         lacking = shown("--under-replicated-partitions")
         assert "Topic: safe" in lacking and "Isr: 1,2" in lacking
     finally:
