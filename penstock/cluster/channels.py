@@ -96,10 +96,12 @@ class BrokerChannel:
         refused: Callable[[BrokerRegistration, int], None],
         heartbeats: PushTransport,
         times: LivenessTimes,
+        unheard: Callable[[BrokerRegistration, bool], None],
     ) -> None:
         self.broker = broker
         self._heartbeats = heartbeats
         self._times = times
+        self._unheard = unheard
         self._transport = transport
         self._current_image = current_image
         self._acknowledged = acknowledged
@@ -137,6 +139,8 @@ class BrokerChannel:
             except (OSError, ClientError, ImageFormatError, TimeoutError) as error:
                 logger.debug("broker %d gives no sign of life: %s", self.broker.broker_id, error)
                 self._heartbeats.close()
+                causes = (error, error.__cause__)
+                self._unheard(self.broker, any(isinstance(cause, ConnectionRefusedError) for cause in causes))
                 continue
             if answer.error_code == ErrorCode.NONE:
                 self._acknowledged(self.broker, answer)

@@ -343,7 +343,8 @@ class ControllerDriver:
                 continue
             others = {i: b for i, b in self._state.image.brokers.items() if i != self._node_id}
             silent = self._liveness.silent(others, self._clock.monotonic())
-            match judge(others, silent, self._missed_before):
+            gone = [broker_id for broker_id, epoch in silent.items() if self._liveness.is_gone(broker_id, epoch)]
+            match judge(others, silent, self._missed_before, gone):
                 case Verdict.FENCE:
                     logger.warning("brokers %s have given no sign of life: fenced", sorted(silent))
                     self._requests.append(_Request(BrokersSilent(silent), None))
@@ -453,6 +454,7 @@ class ControllerDriver:
                     self._refused,
                     self._transport_to(broker),
                     self._times,
+                    lambda broker, refused: self._liveness.unheard(broker, refused),
                 )
 
     def _current_image(self) -> MetadataImage:

@@ -40,7 +40,7 @@ class _WireTransport:
     async def push(self, push: ImagePush) -> ImagePushAnswer:
         way = (self._source, self._broker_id)
         if way in self._wire.cut_ways or self._broker_id in self._wire.cut or self._broker_id not in self._wire.members:
-            raise ConnectionRefusedError(f"broker {self._broker_id} cannot be reached")
+            raise TimeoutError(f"broker {self._broker_id} cannot be reached")
         self._wire.formats[self._broker_id] = self._format
         if push.full is not None:
             self._wire.full_images[self._broker_id] = self._wire.full_images.get(self._broker_id, 0) + 1

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 
+from penstock.client.connection import Connection
 from penstock.cluster import znodes
+from penstock.cluster.channels import BrokerChannel, RemoteTransport
 from penstock.cluster.controller import decide
 from penstock.cluster.events import BrokersSilent, ImageAcknowledged
-from penstock.cluster.image import NO_LEADER, BrokerRegistration
-from penstock.cluster.liveness import Liveness, Verdict, judge
+from penstock.cluster.image import NO_LEADER, BrokerRegistration, MetadataImage
+from penstock.cluster.liveness import Liveness, LivenessTimes, Verdict, judge
 from penstock.protocol.errors import ErrorCode
 from penstock.store.embedded import EmbeddedDatabase, EmbeddedStore
 from tests.cluster.members import agree, cluster, eventually
@@ -69,6 +72,21 @@ def test_what_a_controller_does_about_silence(
     others: dict[int, BrokerRegistration], silent: tuple[int, ...], missed_before: tuple[int, ...], verdict: Verdict
 ) -> None:
     assert judge(others, {i: 100 + i for i in silent}, frozenset(missed_before)) is verdict
+
+
+def test_a_broker_whose_host_says_that_nobody_listens_is_gone_without_doubt() -> None:
+    assert judge(brokers(2, 3), {2: 102}, frozenset(), gone=[2]) is Verdict.FENCE
+    assert judge(brokers(2, 3), {2: 102, 3: 103}, frozenset(), gone=[2, 3]) is Verdict.FENCE
+    assert judge(brokers(2, 3), {2: 102, 3: 103}, frozenset(), gone=[2]) is Verdict.STEP_ASIDE
+    liveness = Liveness(9.0, 0.0)
+    broker = brokers(2)[2]
+    liveness.unheard(broker, refused=True)
+    assert liveness.is_gone(2, 102)
+    liveness.unheard(broker, refused=False)
+    assert not liveness.is_gone(2, 102), "now it is the way that is bad"
+    liveness.unheard(broker, refused=True)
+    liveness.heard(broker, 1.0)
+    assert not liveness.is_gone(2, 102)
 
 
 def test_the_note_counts_only_for_the_next_controller() -> None:
@@ -156,6 +174,33 @@ def test_a_broker_that_hears_but_cannot_ask_is_fenced_too() -> None:
             await agree(members, lambda m: m.image.brokers[four.node_id].fenced)
             four.images.reaches_controller = lambda: True
             await agree(members, lambda m: not m.image.brokers[four.node_id].fenced)
+
+    asyncio.run(story())
+
+
+def test_a_heartbeat_tells_a_closed_port_from_a_bad_way() -> None:
+    async def story() -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+
+        async def dial(registration: BrokerRegistration, client_id: str) -> Connection:
+            return await Connection.open("127.0.0.1", port, client_id)
+
+        told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        broker = brokers(2)[2]
+        channel = BrokerChannel(
+            broker,
+            RemoteTransport(broker, dial),
+            MetadataImage,
+            lambda broker, answer: None,
+            lambda broker, code: None,
+            RemoteTransport(broker, dial),
+            LivenessTimes(0.01, 60.0),
+            lambda broker, refused: None if told.done() else told.set_result(refused),
+        )
+        assert await told is True
+        await channel.close()
 
     asyncio.run(story())
 
