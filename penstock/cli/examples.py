@@ -77,17 +77,30 @@ ELSEWHERE: dict[str, str] = {
     "cluster stop": "penstock cluster stop --data-dir cluster",
     "store rotate-secret": "penstock store rotate-secret --set zookeeper.connect=127.0.0.1:2181/penstock",
     "store migrate": "penstock store migrate --to zookeeper --connect 127.0.0.1:2181/penstock --set log.dirs=data",
-    "pipeline": "penstock pipeline validate examples/pipelines/orders.yml",
+    "pipeline validate": "penstock pipeline validate examples/pipelines/clean-orders.yml",
+    "pipeline dry-run": "penstock pipeline dry-run examples/pipelines/clean-orders.yml",
+    "pipeline test": (
+        "penstock pipeline test examples/pipelines/clean-orders.yml examples/pipelines/clean-orders.cases.yml"
+    ),
+    "pipeline run": "penstock pipeline run examples/pipelines/clean-orders.yml --until-caught-up",
+    "pipeline apply": "penstock pipeline apply examples/pipelines/clean-orders.yml",
+    "pipeline list": "penstock pipeline list",
+    "pipeline status": "penstock pipeline status clean-orders",
+    "pipeline logs": "penstock pipeline logs clean-orders",
+    "pipeline stop": "penstock pipeline stop clean-orders",
+    "pipeline restart": "penstock pipeline restart clean-orders",
+    "pipeline delete": "penstock pipeline delete clean-orders --yes",
+    "pipeline runner": "penstock pipeline runner --state-dir pipelines",
+    "log accept-loss": "penstock log accept-loss data --yes",
     "sql": "penstock sql \"select count(*) from topic('orders')\"",
     "dlq show": "penstock dlq show orders.dlq",
     "dlq redrive": "penstock dlq redrive orders.dlq",
 }
-"""Run by the tests of clusters and of pipelines, which have what these need."""
+"""They need a cluster or Spark: tests/cluster and tests/pipelines run their like, and the suite checks every word."""
 
 
 def example_of(path: str) -> str | None:
     for table in (EXAMPLES, SERVERS, ELSEWHERE):
         if path in table:
             return table[path]
-    group = path.split()[0]
-    return ELSEWHERE.get(group)
+    return None

@@ -14,6 +14,7 @@ import typer
 from penstock.cli import pipeline_views as views
 from penstock.cli.output import Output
 from penstock.cli.session import Session
+from penstock.cli.topic import Yes, confirm
 from penstock.cli.typed import command, local_command, new_app
 from penstock.operate.errors import ExitCode, UserError, not_found, usage_error
 from penstock.operate.pipelines import list_row, log_line, status_rows
@@ -248,13 +249,14 @@ def _change(session: Session, name: str, desired: Any, verb: str) -> None:
 
 
 @command(app)
-def delete(session: Session, name: Name) -> None:
+def delete(session: Session, name: Name, yes: Yes = False) -> None:
     """Stop and forget an applied pipeline: what it was about to write is committed if that was decided, else undone.
 
     What it wrote stays. Its runner removes its checkpoints. A deletion that was interrupted may be repeated.
     """
     from penstock.operate.pipelines import delete as delete_pipeline
 
+    confirm(f"Delete the pipeline {name} and end what it has open?", yes)
     ended = delete_pipeline(session, name)
     told = f", {ended} open transactions are ended" if ended else ""
     session.output.result(

@@ -56,7 +56,8 @@ SHARED = ("--bootstrap, -b", "--profile, -p", "-X ", "--json")
 def markdown() -> str:
     lines = [
         "# The penstock command\n",
-        "Rendered from the commands by `make docs`; do not edit. Every example here runs in the suite.\n",
+        "Rendered from the commands by `make docs`; do not edit. The examples run in the suite; of those that"
+        " need a cluster or Spark every word is checked, and tests/cluster and tests/pipelines run their like.\n",
         "Commands that talk to a cluster take `--bootstrap, -b HOST:PORT` (else `PENSTOCK_BOOTSTRAP`, the profile, or"
         " 127.0.0.1:9092), `--profile, -p NAME`, `-X NAME=VALUE` for any client property, and `--json`: one object per"
         " line instead of a table. They work against any Kafka cluster.\n",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.cli.examples import EXAMPLES, SERVERS, example_of
+from penstock.cli.examples import ELSEWHERE, EXAMPLES, SERVERS, example_of
 from penstock.cli.reference import commands
 from penstock.testing.peers import free_port
 
@@ -49,6 +50,16 @@ def test_the_examples_run_one_after_the_other(own_broker: object, environment: d
             timeout=120,
         )
         assert done.returncode == 0, f"{path}: {line}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("path", ELSEWHERE)
+def test_every_word_of_an_example_that_runs_elsewhere_is_right(path: str) -> None:
+    words = shlex.split(ELSEWHERE[path])[1:]
+    known = dict(commands())
+    assert " ".join(words[: len(path.split())]) == path
+    known[path].make_context(path, words[len(path.split()) :])  # an unknown option or a missing argument raises
+    missing = [word for word in words if word.startswith("examples/") and not (ROOT / word).is_file()]
+    assert missing == []
 
 
 @pytest.mark.parametrize("name", SERVERS)

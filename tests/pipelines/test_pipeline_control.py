@@ -63,7 +63,7 @@ def test_apply_stop_restart_delete(broker: Any, client: SyncClient, tmp_path: Pa
     assert penstock(["pipeline", "list", "--json", *there]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert next(row for row in rows if row["name"] == name)["state"] == "waiting for a runner"
-    assert penstock(["pipeline", "delete", name, *there]) == 0
+    assert penstock(["pipeline", "delete", name, "--yes", *there]) == 0
     assert name not in PipelineStore(client).all()
     assert penstock(["pipeline", "stop", name, *there]) == 4
 
@@ -123,7 +123,9 @@ def test_looking_creates_no_topic(tmp_path: Path) -> None:
         there = ["-b", quiet.bootstrap]
         for command in (["pipeline", "list"], ["pipeline", "status"], ["pipeline", "logs", "p"], ["dlq", "list"]):
             assert penstock([*command, *there]) == 0
-        assert penstock(["pipeline", "stop", "p", *there]) == penstock(["pipeline", "delete", "p", *there]) == 4
+        assert (
+            penstock(["pipeline", "stop", "p", *there]) == penstock(["pipeline", "delete", "p", "--yes", *there]) == 4
+        )
         penstock(["doctor", *there])
         with SyncClient(quiet.bootstrap) as looking:
             assert not [name for name in looking.metadata(None).topics if name.startswith("__penstock")]

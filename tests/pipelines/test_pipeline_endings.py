@@ -141,9 +141,9 @@ def test_delete_ends_what_a_pipeline_left_and_may_be_repeated(
 ) -> None:
     killed.decide(killed.task("decided"))
     there = ["--json", "-b", killed.bootstrap]
-    assert penstock(["pipeline", "delete", killed.pipeline, *there]) == 0
+    assert penstock(["pipeline", "delete", killed.pipeline, "--yes", *there]) == 0
     assert json.loads(capsys.readouterr().out)["ended_transactions"] == 1
-    assert penstock(["pipeline", "delete", killed.pipeline, *there]) == 0
+    assert penstock(["pipeline", "delete", killed.pipeline, "--yes", *there]) == 0
     assert values(read_topic(killed.topic)) == ["decided"]
 
 
