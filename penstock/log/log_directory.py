@@ -82,16 +82,16 @@ class LogDirectory:
         self._lock()
         try:
             self._check_identity(node_id, cluster_id)
+            marker = self.path / CLEAN_SHUTDOWN
+            self.was_clean = marker.exists()
+            if self.was_clean:
+                self.clean_stop = _read_clean_stop(marker)
+                # From here on a crash is a crash.
+                disk.unlink(marker)
+                fsync_directory(self.path)
         except BaseException:
             self.unlock()
             raise
-        marker = self.path / CLEAN_SHUTDOWN
-        self.was_clean = marker.exists()
-        if self.was_clean:
-            self.clean_stop = _read_clean_stop(marker)
-            # From here on a crash is a crash.
-            disk.unlink(marker)
-            fsync_directory(self.path)
 
     def _lock(self) -> None:
         key = os.path.realpath(self.path)

@@ -16,7 +16,7 @@ from penstock.base.settings import LogConfig
 from penstock.log import disk, future_log
 from penstock.log.log import Log
 from penstock.log.log_manager import LogManager, ManagerSettings
-from penstock.log.results import LogWriteError
+from penstock.log.results import LogDirectoryFailed, LogWriteError
 from penstock.testing.log_tools import append, commit_all, put, read_all
 
 COMPACTED = LogConfig(cleanup_compact=True, cleanup_delete=False, segment_bytes=4000, file_delete_delay_ms=0)
@@ -156,3 +156,25 @@ def test_a_compaction_process_ends_when_its_broker_does(tmp_path: Path, clock: M
     run.process.stdin = None
     assert run.process.wait(60) == 4
     manager.stop()
+
+
+def test_a_folder_that_fails_while_it_is_opened_is_given_free(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def new() -> LogManager:
+        return LogManager([tmp_path / "a", tmp_path / "b"], lambda topic: LogConfig(), clock, node_id=1)
+
+    first = new()
+    first.start()
+    first.stop()
+    with monkeypatch.context() as patch:
+
+        def broken(path: Path) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        patch.setattr(disk, "unlink", broken)
+        with pytest.raises(LogDirectoryFailed):
+            new().start()
+    again = new()
+    again.start()
+    again.stop()
