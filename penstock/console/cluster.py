@@ -12,9 +12,11 @@ from pathlib import Path
 from penstock.client.errors import ClientError
 from penstock.console.history import History, Keeper
 from penstock.console.history_keepers import FolderKeeper, TopicKeeper
+from penstock.console.lag_ages import LagAges
 from penstock.console.snapshot import Snapshot, look
 from penstock.operate import profiles
 from penstock.operate.errors import UserError
+from penstock.operate.groups import record_age
 from penstock.operate.session import Session
 
 log = logging.getLogger(__name__)
@@ -48,6 +50,7 @@ class Cluster:
         self._thread = threading.Thread(target=self._look_on, name=f"console-{name}", daemon=True)
         self._own_sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
+        self._ages = LagAges(lambda topic, partition, offset: record_age(self.session, topic, partition, offset))
 
     def start(self) -> None:
         self._thread.start()
@@ -98,7 +101,7 @@ class Cluster:
             self._wanted.clear()
 
     def _look(self) -> None:
-        snapshot = look(self.session, self.snapshot)
+        snapshot = look(self.session, self.snapshot, self._ages)
         if self.keeper is None:
             self._open_history(snapshot)
         finished = self.history.add(snapshot.at_ms, snapshot.figures)

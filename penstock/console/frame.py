@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,16 +88,17 @@ class _Frame:
             given = {name: unquote(str(value)) for name, value in args.path_parameters.items()}
             given |= {name: str(value) for name, value in args.query_parameters.items()}
             here = Here(self._viewer, self._clock, given, self._base)
-            ui.page_title(f"{page.title.format_map(given)} · Penstock")
+            title = page.title.format_map(defaultdict(str, given))
+            ui.page_title(f"{title} · Penstock")
             with ui.element("div").classes("pk-page"):
                 try:
                     self._viewer.require(page.role)
                     await page.build(here)
                 except UserError as error:
-                    text("h1", page.title.format_map(given))
+                    text("h1", title)
                     error_state(error.message, error.hint)
                 except ClientError as error:
-                    text("h1", page.title.format_map(given))
+                    text("h1", title)
                     error_state(str(error), "the page works again when the cluster does")
 
         open_page.__annotations__["args"] = PageArguments  # NiceGUI looks for the class, not for its name
@@ -134,6 +136,7 @@ class _Frame:
 
     def _mark_current(self, path: str) -> None:
         inner = path.partition("?")[0].removeprefix(f"/c/{segment(self._viewer.cluster.name)}")
+        inner = next((page.under for page in PAGES if page.under and page.path == inner), inner)
         for page, item in self._navigation:
             is_current = (
                 inner in ("", "/") if not page.path else inner == page.path or inner.startswith(page.path + "/")

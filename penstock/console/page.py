@@ -53,6 +53,8 @@ class Page:
     label: str = ""
     """In the navigation; a page without one is reached from others."""
     icon: str = ""
+    under: str = ""
+    """The path of the page in the navigation that this one belongs to, where its own does not begin with it."""
     role: str = "viewer"
     """Who may open it."""
 

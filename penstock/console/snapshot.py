@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.client.metadata import ClusterView
+from penstock.console.lag_ages import LagAges
 from penstock.operate import admin
 from penstock.operate.errors import UserError
 from penstock.operate.groups import all_groups
@@ -31,6 +32,7 @@ class GroupFigures:
     lag: int
     lag_by_topic: Mapping[str, int]
     rate: float | None  # records per second that it commits
+    lag_seconds: float | None  # since the oldest record was written that it has not read
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class Snapshot:
         return self.figures.get(name, 0.0)
 
 
-def look(session: Session, before: Snapshot | None) -> Snapshot:
+def look(session: Session, before: Snapshot | None, ages: LagAges) -> Snapshot:
     """Asks for metadata, offsets, log folders, groups and pipelines; rates come from the snapshot before."""
     began = time.monotonic()
     missing: dict[str, str] = {}
@@ -80,7 +82,7 @@ def look(session: Session, before: Snapshot | None) -> Snapshot:
     at_ms = int(time.time() * 1000)
     seconds = (at_ms - before.at_ms) / 1000 if before is not None else None
     topics = _topics(view, ends, starts, folders, before, seconds)
-    groups = _tolerant("groups", missing, lambda: _groups(session, ends, before, seconds), {})
+    groups = _tolerant("groups", missing, lambda: _groups(session, ends, before, seconds, ages, at_ms), {})
     pipelines = _tolerant("pipelines", missing, lambda: _pipelines(session, view), ())
     return Snapshot(
         at_ms=at_ms,
@@ -182,12 +184,23 @@ def _topics(
 
 
 def _groups(
-    session: Session, ends: Mapping[Key, int], before: Snapshot | None, seconds: float | None
+    session: Session,
+    ends: Mapping[Key, int],
+    before: Snapshot | None,
+    seconds: float | None,
+    ages: LagAges,
+    at_ms: int,
 ) -> dict[str, GroupFigures]:
-    found = {}
-    for name, listed in sorted(all_groups(session).items()):
+    known, committed = all_groups(session), {}
+    for name, listed in sorted(known.items()):
         is_consumer = listed.protocol_type in ("consumer", "") and listed.group_type in ("classic", "consumer", "")
-        offsets = {key: at for key, (at, _) in admin.committed_offsets(session, name).items()} if is_consumer else {}
+        committed[name] = (
+            {key: at for key, (at, _) in admin.committed_offsets(session, name).items()} if is_consumer else {}
+        )
+    ages.note(at_ms, ends, (key for offsets in committed.values() for key in offsets))
+    found = {}
+    for name, offsets in committed.items():
+        listed = known[name]
         by_topic: dict[str, int] = defaultdict(int)
         for key, offset in offsets.items():
             by_topic[key[0]] += max(0, ends.get(key, offset) - offset)
@@ -205,8 +218,17 @@ def _groups(
             lag=sum(by_topic.values()),
             lag_by_topic=dict(by_topic),
             rate=rate,
+            lag_seconds=_oldest(offsets, ends, ages, at_ms),
         )
     return found
+
+
+def _oldest(offsets: Mapping[Key, int], ends: Mapping[Key, int], ages: LagAges, at_ms: int) -> float | None:
+    behind = {key: offset for key, offset in offsets.items() if ends.get(key, offset) > offset}
+    if not behind:
+        return 0.0 if offsets else None
+    known = [ages.seconds(key, offset, at_ms) for key, offset in behind.items()]
+    return max((age for age in known if age is not None), default=None)
 
 
 def _pipelines(session: Session, view: ClusterView) -> list[dict[str, Any]]:
@@ -249,6 +271,8 @@ def _figures(
             figures[f"group:{name}:lag"] = float(group.lag)
             if group.rate is not None:
                 figures[f"group:{name}:out"] = group.rate
+            if group.lag_seconds is not None:
+                figures[f"group:{name}:lag_seconds"] = group.lag_seconds
     for row in pipelines:
         if row.get("rows_per_second") is not None:
             figures[f"pipeline:{row['pipeline']}:{row['query']}:rows"] = float(row["rows_per_second"])

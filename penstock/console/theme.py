@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-RULES = Path(__file__).parent / "static" / "console.css"
+STATIC = Path(__file__).parent / "static"
+RULES = (STATIC / "console.css", STATIC / "pages.css")
 
 LIGHT = {
     "bg": "#f6f7f9",
@@ -77,5 +78,5 @@ def css() -> str:
         f":root {{ {fonts} {_variables(LIGHT)} color-scheme: light; }}\n"
         f"body.body--dark {{ {_variables(DARK)} color-scheme: dark; }}\n"
         f"@media (prefers-color-scheme: dark) {{ body.pk-login {{ {_variables(DARK)} color-scheme: dark; }} }}\n"
-        + RULES.read_text()
+        + "".join(path.read_text() for path in RULES)
     )

@@ -45,7 +45,7 @@ def lag_rows(
         committed, note = offsets.get((topic, partition), (None, None))
         end = ends.get((topic, partition), (None, 0))[0]
         lag = max(0, end - committed) if committed is not None and end is not None else None
-        age = _age(session, topic, partition, committed) if lag else None
+        age = record_age(session, topic, partition, committed) if lag else None
         rows.append(
             {
                 "topic": topic,
@@ -60,7 +60,7 @@ def lag_rows(
     return rows
 
 
-def _age(session: Session, topic: str, partition: int, offset: int | None) -> float | None:
+def record_age(session: Session, topic: str, partition: int, offset: int | None) -> float | None:
     """Seconds since the next record that the group will read was written."""
     if offset is None:
         return None

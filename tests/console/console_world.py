@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from confluent_kafka import Consumer, TopicPartition
 
 import penstock
 
@@ -78,3 +79,10 @@ def stop(process: subprocess.Popen[str]) -> None:
         process.kill()
         process.wait()
         raise
+
+
+def commit_from_the_beginning(console: Console, group: str, topic: str) -> None:
+    """A group without members that has read nothing yet."""
+    consumer = Consumer({"bootstrap.servers": console.broker.bootstrap, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
+    consumer.close()

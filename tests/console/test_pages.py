@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from console_world import TOKEN, Console
+from console_world import TOKEN, Console, commit_from_the_beginning
 from playwright.sync_api import expect
 
 expect.set_options(timeout=60_000)  # a busy machine is slow, not wrong
 SERIOUS = ("serious", "critical")
+PATHS = ("", "/topics", "/topics/accessible", "/groups", "/group?name=accessible")
 
 
 def test_the_page_opens_with_its_token(page: Any, console: Console) -> None:
@@ -113,17 +114,17 @@ def test_hostile_contents_run_nowhere(page: Any, console: Console, name: str) ->
     assert page.evaluate("window.hit") is None
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_nobody_is_left_out(page: Any, console: Console, scheme: str, width: int) -> None:
     """axe finds nothing serious, in both themes, on a screen and on a phone; nothing is wider than the screen."""
     with console.client() as friend:
         friend.post(f"{console.local}/topics", json={"name": "accessible", "partitions": 1})
         friend.post(f"{console.local}/topics/accessible/messages", json={"key": "k", "value": {"a": 1}})
+    commit_from_the_beginning(console, "accessible", "accessible")
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 844})
     findings = {}
-    for path in ("", "/topics", "/topics/accessible"):
+    for path in PATHS:
         page.goto(f"{console.address}/c/local{path}")
         page.locator("h1").wait_for()
         expect(page.locator("body")).to_have_class(re.compile(f"body--{scheme}"))

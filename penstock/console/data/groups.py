@@ -23,6 +23,7 @@ def group_page(viewer: Viewer, query: Query | None = None, *, internal: bool = F
             "protocol": g.protocol or None,
             "topics": len(g.lag_by_topic),
             "lag": g.lag if g.offsets else None,
+            "lag_seconds": g.lag_seconds,
             "records_per_second": g.rate,
         }
         for g in viewer.snapshot.groups.values()
@@ -52,6 +53,7 @@ def group(viewer: Viewer, name: str) -> dict[str, Any]:
     for row in rows:
         owner = owners.get((row["topic"], row["partition"]), {})
         row |= {"member": owner.get("member"), "client": owner.get("client"), "host": owner.get("host")}
+    figures = viewer.snapshot.groups.get(name)
     ages = [row["lag_seconds"] for row in rows if row["lag_seconds"] is not None]
     return {
         "name": name,
@@ -59,6 +61,7 @@ def group(viewer: Viewer, name: str) -> dict[str, Any]:
         "type": listed.group_type or "classic",
         "lag": sum(row["lag"] or 0 for row in rows),
         "lag_seconds": max(ages, default=None),
+        "records_per_second": figures.rate if figures is not None else None,
         "members": [
             {**m, "assignment": [list(key) for key in m["assignment"] if viewer.sees(key[0])]} for m in members
         ],

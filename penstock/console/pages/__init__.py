@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from penstock.console.page import Page
-from penstock.console.pages import overview, topic, topics
+from penstock.console.pages import group, groups, overview, topic, topics
 
-PAGES: tuple[Page, ...] = (overview.PAGE, topics.PAGE, topic.PAGE)
+PAGES: tuple[Page, ...] = (overview.PAGE, topics.PAGE, topic.PAGE, groups.PAGE, group.PAGE)

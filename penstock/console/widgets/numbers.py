@@ -56,6 +56,20 @@ def duration(milliseconds: float | None) -> str:
     return f"{milliseconds:.0f} ms"
 
 
+def seconds(value: float | None) -> str:
+    """A length of time of which whole seconds matter: 0 s, 42 s, 3.5 min."""
+    if value is None:
+        return NOTHING
+    return f"{value:.0f} s" if value < 120 else duration(value * 1000)
+
+
+def signed(value: int | None) -> str:
+    """A change: +1,200, −50, 0."""
+    if value is None:
+        return NOTHING
+    return f"+{count(value)}" if value > 0 else f"−{count(-value)}" if value < 0 else "0"
+
+
 class Clock:
     """Times as the reader's clock shows them."""
 

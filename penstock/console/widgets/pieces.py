@@ -74,8 +74,23 @@ STATE_TONES = {
 }  # fmt: skip
 
 
+STATE_MEANINGS = {
+    "stable": "every member knows what it owns",
+    "empty": "nobody reads; the offsets are kept",
+    "dead": "it is being deleted",
+    "preparingrebalance": "waits for its members to join",
+    "completingrebalance": "its leader divides the partitions",
+    "assigning": "the coordinator divides the partitions",
+    "reconciling": "members give back and take over partitions",
+}
+
+
+def state_tone(state: str) -> str:
+    return STATE_TONES.get(state.lower(), "")
+
+
 def state_pill(state: str) -> ui.label:
-    return pill(state, STATE_TONES.get(state.lower(), ""))
+    return pill(state, state_tone(state))
 
 
 def empty_state(icon: str, headline: str, next_step: str, action: tuple[str, Callable[[], Any]] | None = None) -> None:
