@@ -69,8 +69,11 @@ class Snapshot:
         return self.figures.get(name, 0.0)
 
 
-def look(session: Session, before: Snapshot | None, ages: LagAges) -> Snapshot:
-    """Asks for metadata, offsets, log folders, groups and pipelines; rates come from the snapshot before."""
+def look(session: Session, before: Snapshot | None, ages: LagAges | None = None) -> Snapshot:
+    """Asks for metadata, offsets, log folders, groups and pipelines; rates come from the snapshot before.
+
+    Without `ages` nobody wants to know for how long groups are behind.
+    """
     began = time.monotonic()
     missing: dict[str, str] = {}
     view = admin.cluster(session)
@@ -188,7 +191,7 @@ def _groups(
     ends: Mapping[Key, int],
     before: Snapshot | None,
     seconds: float | None,
-    ages: LagAges,
+    ages: LagAges | None,
     at_ms: int,
 ) -> dict[str, GroupFigures]:
     known, committed = all_groups(session), {}
@@ -197,7 +200,8 @@ def _groups(
         committed[name] = (
             {key: at for key, (at, _) in admin.committed_offsets(session, name).items()} if is_consumer else {}
         )
-    ages.note(at_ms, ends, (key for offsets in committed.values() for key in offsets))
+    if ages is not None:
+        ages.note(at_ms, ends, (key for offsets in committed.values() for key in offsets))
     found = {}
     for name, offsets in committed.items():
         listed = known[name]
@@ -218,7 +222,7 @@ def _groups(
             lag=sum(by_topic.values()),
             lag_by_topic=dict(by_topic),
             rate=rate,
-            lag_seconds=_oldest(offsets, ends, ages, at_ms),
+            lag_seconds=_oldest(offsets, ends, ages, at_ms) if ages is not None else None,
         )
     return found
 
