@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup run test check lint format bench soak docs docs-site dist release lock clean \
-  prove-crash prove-disk prove-power prove-chaos prove-eos prove-spark-eos prove-pipelines prove-upgrade
+  prove-crash prove-disk prove-power prove-chaos prove-lockstep prove-eos prove-spark-eos prove-pipelines prove-upgrade
 
 setup: $(VENV)/.complete
 
@@ -58,6 +58,9 @@ prove-power: setup
 
 prove-chaos: setup
 	$(BIN)/python -m penstock.testing.chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),30)
+
+prove-lockstep: setup
+	$(BIN)/python -m penstock.testing.lockstep --sequences $(or $(SEQUENCES),2000) --seed $(or $(SEED),1)
 
 prove-eos: setup
 	$(BIN)/python -m penstock.testing.eos_chain --records $(or $(RECORDS),1000000) $(ARGS)

@@ -67,7 +67,7 @@ def joined(world: World, member: str, *topics: str, **fields: object) -> tuple[i
 
 def test_the_first_member_gets_everything_at_once(world: World) -> None:
     epoch, owned = joined(world, "a")
-    assert epoch == 1
+    assert epoch == 2, "1 is that of a group which nobody has joined"
     assert owned == {UUID(int=1): {0, 1, 2, 3, 4, 5}}
     assert world.consumer_group().state_name == "Stable"
 
@@ -436,9 +436,9 @@ def test_a_static_consumer_that_has_not_left_may_not_join_again_even_under_its_o
 
 
 def test_a_description_shows_what_a_member_still_has_to_give_back(world: World) -> None:
-    joined(world, "a")
+    first = world.consumer_join("a", "t")
     world.consumer_join("b", "t")
-    world.consumer_heartbeat("a", 1, owned={UUID(int=1): set(range(6))})
+    world.consumer_heartbeat("a", first.member_epoch, owned={UUID(int=1): set(range(6))})
     member = world.consumer_group().members["a"]
     assert len(member.assigned[UUID(int=1)]) == 3
     assert member.owned[UUID(int=1)] == set(range(6))
@@ -458,3 +458,10 @@ def test_uniform_with_different_subscriptions_grows_with_the_number_of_partition
     assert sum(shares) == 10_000
     assert shares[-1] - shares[0] <= 1
     assert all(set(share) <= newcomers[who].topics for who, share in target.items() if who in newcomers)
+
+
+def test_a_consumer_may_come_before_a_classic_member_that_has_only_got_its_id(world: World) -> None:
+    (first,) = world.join("")
+    assert first.error is ErrorCode.MEMBER_ID_REQUIRED
+    assert world.consumer_join("a", "t").error is NONE
+    assert isinstance(world.shard.groups["g"], ConsumerGroup)

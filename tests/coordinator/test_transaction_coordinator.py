@@ -373,3 +373,18 @@ async def test_markers_go_out_also_when_the_decision_was_committed_too_late_for_
     assert await settled(coordinator) is S.COMPLETE_COMMIT
     assert len(world.partitions.written) == 1
     await coordinator.stop()
+
+
+@story
+async def test_a_producer_that_starts_over_with_its_own_pair_is_not_fenced_by_the_abort_that_it_asked_for(
+    world: World,
+) -> None:
+    coordinator = await world.coordinator()
+    pair = await opened(coordinator)
+    request = InitializeRequest("t", 60_000, expected_producer_id=pair[0], expected_epoch=pair[1])
+    decision = await coordinator.initialize(request)
+    while decision.error is E.CONCURRENT_TRANSACTIONS:
+        await asyncio.sleep(0.01)
+        decision = await coordinator.initialize(request)
+    assert (decision.error, decision.producer_id, decision.producer_epoch) == (E.NONE, pair[0], pair[1] + 1)
+    await coordinator.stop()

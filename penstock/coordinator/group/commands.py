@@ -67,7 +67,6 @@ def _replace_empty_consumer_group(
         reply(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
         return Write()
     classic = ClassicGroup(group.group_id, now_ms)
-    classic.generation = group.epoch
     tombstones = group.tombstones()
     shard.groups[group.group_id] = classic
     write = shard.joins.join(classic, request, reply, is_new_group=True)
@@ -124,13 +123,20 @@ def consumer_heartbeat(shard: GroupShard, request: HeartbeatRequest, now_ms: int
         message = f"group {request.group_id} is not a consumer group"
         return Write(response=HeartbeatResult(ErrorCode.GROUP_ID_NOT_FOUND, message=message))
     if group is None:
-        return shard.heartbeats.heartbeat(ConsumerGroup(request.group_id), request, now_ms)
-    if group.state is ClassicState.EMPTY and not group.pending_joins:
-        write = shard.heartbeats.heartbeat(ConsumerGroup(request.group_id), request, now_ms)
+        return shard.heartbeats.heartbeat(_new_consumer_group(request.group_id), request, now_ms)
+    if group.state is ClassicState.EMPTY:
+        write = shard.heartbeats.heartbeat(_new_consumer_group(request.group_id), request, now_ms)
         if write.records:
             write.records.insert(0, records.tombstone(RecordType.GROUP_METADATA, group.group_id))
         return write
     return _upgrade(shard, group, request, now_ms)
+
+
+def _new_consumer_group(group_id: str) -> ConsumerGroup:
+    """Its first member comes to epoch 2, as with Kafka: 1 is the epoch of a group that nobody has joined."""
+    group = ConsumerGroup(group_id)
+    group.epoch = 1
+    return group
 
 
 def _upgrade(shard: GroupShard, classic: ClassicGroup, request: HeartbeatRequest, now_ms: int) -> Write:

@@ -185,4 +185,5 @@ def fence_and_abort(current: Transaction, now_ms: int, take_producer_id: Callabl
         last_update_ms=now_ms,
         **changes,
     )
-    return Decision(ErrorCode.CONCURRENT_TRANSACTIONS, update)
+    # A producer that asked for this under the pair which it replaces comes again with that pair: it is its own retry.
+    return Decision(ErrorCode.CONCURRENT_TRANSACTIONS, update, last_epoch=current.client_pair[1])

@@ -85,10 +85,7 @@ class TransactionShard:
 
     def initialize(self, request: InitializeRequest, now_ms: int) -> Write:
         current = self.transactions.get(request.transactional_id)
-        decision = initialize(current, request, now_ms, self._take_producer_id, self._replaced_epoch(current))
-        if decision.update is not None and decision.last_epoch != NO_EPOCH:
-            self._replaced_epochs[request.transactional_id] = (*decision.update.client_pair, decision.last_epoch)
-        return self._write(decision)
+        return self._write(initialize(current, request, now_ms, self._take_producer_id, self._replaced_epoch(current)))
 
     def add_partitions(
         self,
@@ -140,6 +137,8 @@ class TransactionShard:
         update = decision.update
         if update is None:
             return Write(response=decision, after_commit=True)
+        if decision.last_epoch != NO_EPOCH:
+            self._replaced_epochs[update.transactional_id] = (*update.client_pair, decision.last_epoch)
         record = Record(records.encode_key(update.transactional_id), records.encode_value(update))
         if not update.state.is_preparing:
             return Write([record], decision)
