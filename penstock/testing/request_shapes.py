@@ -136,6 +136,13 @@ _NUMBERS = {
     "isolation_level": 1,
     "max_num_offsets": 1,
     "duration_filter": -1,
+    # An ACL with a kind that does not exist is not well-formed: Kafka closes the connection, and so do we.
+    "resource_type_filter": 2,
+    "resource_pattern_type": 3,
+    "pattern_type": 3,
+    "pattern_type_filter": 3,
+    "operation": 3,
+    "permission_type": 3,
 }  # fmt: skip
 _TEXTS = {
     "protocol_type": "consumer",
@@ -144,4 +151,8 @@ _TEXTS = {
     "client_software_version": "1",
     "mechanism": "PLAIN",
     "resource_name": "x",
+    "principal": "User:x",
+    "principal_filter": "User:x",
+    "host": "*",
+    "host_filter": "*",
 }
