@@ -50,6 +50,22 @@ BY_DESIGN: dict[str, str] = {
         " behind it get the same error until it comes again. Kafka says OUT_OF_ORDER_SEQUENCE_NUMBER, upon which"
         " librdkafka begins a new epoch and may store batches of other partitions twice."
     ),
-    "Share groups, streams groups, delegation tokens, telemetry, tiered storage": "not there; not advertised.",
+    "Who speaks as a broker": (
+        "Kafka without an authorizer lets anybody fetch as a follower, verify transactions (AddPartitionsToTxn v4+) and"
+        " ask for epochs as a replica. Penstock wants a connection that is proven to be that broker (SECURITY.md), and"
+        " answers others as Kafka answers those without CLUSTER_ACTION."
+    ),
+    "Security settings without an effect": (
+        "Kafka accepts settings that it does not use. Penstock refuses security settings that would do nothing here"
+        " (Java classes and providers, Kerberos, `password.encoder.*`) and those of listeners that do not exist."
+        " `listeners` and `listener.security.protocol.map` do not change while a broker runs."
+    ),
+    "SASL": (
+        "No GSSAPI; SaslHandshake v0 (tokens without Kafka's header) is not served; OAUTHBEARER never accepts unsigned"
+        " tokens; a token's end ends the session also without `connections.max.reauth.ms`; deleting a user or token"
+        " closes its connections; tokens for other owners need an authorizer."
+    ),
+    "TLS": ("Key and trust stores are PEM or PKCS12, not JKS. The suites of TLS 1.3 cannot be chosen one by one."),
+    "Share groups, streams groups, telemetry, tiered storage": "not there; not advertised.",
     "Index files": "kept at their exact size instead of preallocated; Kafka reads both.",
 }
