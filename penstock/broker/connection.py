@@ -86,6 +86,7 @@ class Connection:
         "on_close",
         "outbox",
         "principal",
+        "produce_meter",
         "produce_shape",
         "proof",
         "reading",
@@ -114,6 +115,7 @@ class Connection:
         self.client_id = ""  # of the fetch in work, while quotas are set
         self.proof: Any = None  # a proof of that under way
         self.access: Access | None = None  # what it may do, as far as it was asked; see security.authorizer
+        self.produce_meter: Any = None  # (limits, client id on the wire, the meter by them), while quotas are set
         self.produce_shape: ProduceShape | None = None  # what its last produce looked like
         self.sasl: SaslSession | None = None
         self.buffer = bytearray(FIRST_BUFFER_BYTES)

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.base.clock import Clock
 from penstock.base.metrics import Metrics
-from penstock.security.quota_limits import FETCH, MUTATION, PRODUCE, REQUEST, QuotaLimits
+from penstock.security.quota_limits import FETCH, MUTATION, REQUEST, QuotaLimits
 from penstock.security.quota_rates import SampledRate, TokenBucket
 
 __all__ = ["ClientQuotas"]
@@ -32,22 +32,17 @@ class ClientQuotas:
         self._mutation_windows: int = settings["controller.quota.window.num"]
         self._mutation_window_s: float = settings["controller.quota.window.size.seconds"]
         self.limits = QuotaLimits()
+        self.measures_time = False
         self._meters: OrderedDict[MeterKey, SampledRate | TokenBucket] = OrderedDict()
         self._addresses: OrderedDict[str, SampledRate] = OrderedDict()
 
     def take(self, limits: QuotaLimits) -> None:
         """New limits hold from now on; what was used counts on."""
         self.limits = limits
+        self.measures_time = REQUEST in limits.kinds
         self._addresses.clear()
 
-    @property
-    def measures_time(self) -> bool:
-        return REQUEST in self.limits.kinds
-
     # Clients -----------------------------------------------------------------------------------------------------
-
-    def produced(self, connection: Any, client_id: str, size: int) -> int:
-        return self._record(PRODUCE, connection, client_id, size)
 
     def worked(self, connection: Any, client_id: str, seconds: float) -> int:
         """Time of this process as a percentage; never more than one window's pause, as the next request tells more."""
@@ -57,7 +52,7 @@ class ClientQuotas:
         """A pause means: answer without records, which then do not count."""
         pause = self._record(FETCH, connection, client_id, size)
         if pause:
-            meter = self._meter(FETCH, connection, client_id)
+            meter = self.meter(FETCH, connection, client_id)
             if isinstance(meter, SampledRate):
                 meter.take_back(size)
         return pause
@@ -71,30 +66,31 @@ class ClientQuotas:
 
     def mutated(self, connection: Any, client_id: str, count: int, *, strict: bool) -> tuple[bool, int]:
         """(whether it may be done now, pause in ms) for changes of partitions. Old clients are never refused."""
-        meter = self._meter(MUTATION, connection, client_id)
+        meter = self.meter(MUTATION, connection, client_id)
         if not isinstance(meter, TokenBucket):
             return True, 0
         now = self._clock.monotonic()
         pause = meter.pause(now)
         if strict and pause > 0:
-            return False, self._told(MUTATION, pause)
+            return False, self.told(MUTATION, pause)
         pause = meter.record(count, now)
-        return True, 0 if strict else self._told(MUTATION, pause)
+        return True, 0 if strict else self.told(MUTATION, pause)
 
     def _record(self, kind: str, connection: Any, client_id: str, usage: float, longest_s: float = 3600.0) -> int:
-        meter = self._meter(kind, connection, client_id)
+        meter = self.meter(kind, connection, client_id)
         if meter is None:
             return 0
         pause = meter.record(usage, self._clock.monotonic())
-        return self._told(kind, min(pause, longest_s)) if pause > 0 else 0
+        return self.told(kind, min(pause, longest_s)) if pause > 0 else 0
 
-    def _told(self, kind: str, pause: float) -> int:
+    def told(self, kind: str, pause: float) -> int:
+        """A pause in milliseconds, and counted."""
         if pause <= 0:
             return 0
         self._metrics.cell("throttled", kind).value += 1
         return max(round(pause * 1000), 1)
 
-    def _meter(self, kind: str, connection: Any, client_id: str) -> SampledRate | TokenBucket | None:
+    def meter(self, kind: str, connection: Any, client_id: str) -> SampledRate | TokenBucket | None:
         if kind not in self.limits.kinds or connection.broker_id >= 0:
             return None
         limit = self.limits.of_client(kind, connection.principal.name, client_id)

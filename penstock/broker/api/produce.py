@@ -36,6 +36,7 @@ from penstock.broker.slow_produce import OPEN_IN_WORKER_BYTES, SlowProduce
 from penstock.broker.wire import UNREADABLE, MalformedFrame
 from penstock.cluster.topic_names import INTERNAL_TOPICS
 from penstock.protocol.errors import ErrorCode
+from penstock.security.quota_limits import PRODUCE
 
 if TYPE_CHECKING:
     from penstock.broker.dispatch import Dispatcher, Route
@@ -123,8 +124,16 @@ class ProduceHandler:
         if quotas is None:
             self.handle_frame(connection, version, correlation_id, position, end)
             return
-        client_id = self.dispatcher.client_id(connection)
-        pause_ms = quotas.produced(connection, client_id, end - self.dispatcher.header_position)
+        dispatcher = self.dispatcher
+        client_id_at = dispatcher.header_position + 8
+        known = connection.produce_meter
+        if known is None or known[0] is not quotas.limits or not connection.buffer.startswith(known[1], client_id_at):
+            client_id = dispatcher.client_id(connection)
+            head = bytes(connection.view[client_id_at : client_id_at + 2 + len(client_id.encode())])
+            known = connection.produce_meter = (quotas.limits, head, quotas.meter(PRODUCE, connection, client_id))
+        pause_ms = 0
+        if known[2] is not None and (pause := known[2].record(end - dispatcher.header_position, dispatcher.now)):
+            pause_ms = quotas.told(PRODUCE, pause)
         if not pause_ms and not quotas.measures_time:
             self.handle_frame(connection, version, correlation_id, position, end)
             return
@@ -135,6 +144,7 @@ class ProduceHandler:
         if isinstance(pending, PendingProduce):
             connection.produce_shape = None
             if pending.acks:
+                client_id = dispatcher.client_id(connection)
                 pause_ms = max(pause_ms, quotas.worked(connection, client_id, perf_counter() - began))
             pending.throttle_ms = pause_ms
 
