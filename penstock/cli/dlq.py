@@ -11,7 +11,7 @@ from penstock.cli import suggest
 from penstock.cli.session import Session
 from penstock.cli.typed import command, new_app
 from penstock.operate.errors import ExitCode, UserError, usage_error
-from penstock.operate.letters import find_letters, letter_topics, letters
+from penstock.operate.letters import find_letters, letter_topics, letters, other_readers
 
 app = new_app("Dead-letter topics: list, show, redrive.")
 
@@ -91,12 +91,16 @@ def redrive(
     topic: Topic,
     to: Annotated[str | None, typer.Option(help="Another topic than the one a record came from.")] = None,
     reason: Annotated[str | None, typer.Option(help="Only records whose reason holds this text.")] = None,
+    skip: Annotated[
+        bool, typer.Option("--skip", help="Do not write them, only note that they are dealt with.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
 ) -> None:
     """Write dead letters back to where they came from, as they were, each once.
 
-    A second redrive goes on after the first; what --reason leaves out stays in the topic, but is passed over. Rows that
-    missed an expectation after being changed by a pipeline are skipped unless --to names a topic for them.
+    Topic, partition, key, value, headers and timestamp are those of the record, unless the topic would refuse or expire
+    it: that is said. What --reason leaves out is there for the next redrive, and so are rows that missed an expectation
+    after a pipeline had changed them, unless --to names a topic for them.
     """
     from penstock.pipelines import redrive as work
 
@@ -104,11 +108,31 @@ def redrive(
     if reason is not None and not reason.strip():
         raise usage_error("--reason is empty")
     try:
-        result = work.redrive(session.properties, name, to=to, reason=reason, dry_run=dry_run)
+        wanted = work.Wanted(to=to, reason=reason, skip=skip)
+        result = work.redrive(session.properties, name, wanted, dry_run=dry_run)
     except work.RedriveFailed as error:
         raise UserError(
             str(error), "nothing of the last transaction was written; run it again", ExitCode.FAILED
         ) from None
-    row = {"topic": name, "redriven": result.written, "skipped": result.skipped, "dry_run": dry_run}
+    readers = {target: other_readers(session, target) for target in result.topics}
+    row = {
+        "topic": name,
+        "redriven": result.written,
+        "skipped": result.skipped,
+        "left": result.left,
+        "restamped": result.restamped,
+        "moved": result.moved,
+        "to": result.topics,
+        "also_read_by": {target: groups for target, groups in readers.items() if groups},
+        "dry_run": dry_run,
+    }
     verb = "would be" if dry_run else "are"
-    session.output.result(row, f"{result.written} records {verb} redriven, {result.skipped} skipped")
+    told = f"{result.written} records {verb} redriven, {result.skipped} skipped, {result.left} left"
+    if result.restamped:
+        told += f"\n{result.restamped} of them with the time of now: their topic would refuse or expire the old one"
+    if result.moved:
+        told += f"\n{result.moved} of them to the partition of their key: theirs is not there any more"
+    for target, groups in readers.items():
+        if groups:
+            told += f"\n{target} is also read by {', '.join(groups)}: they get these records once more (--to avoids it)"
+    session.output.result(row, told)

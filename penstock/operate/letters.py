@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.records import EARLIEST
+from penstock.operate.admin import committed_offsets
 from penstock.operate.errors import not_found
+from penstock.operate.groups import all_groups
 
 if TYPE_CHECKING:
     from penstock.operate.session import Session
@@ -30,6 +32,12 @@ def find_letters(session: Session, name: str) -> str:
         if candidate in present:
             return candidate
     raise not_found("dead-letter topic", name, letter_topics(session))
+
+
+def other_readers(session: Session, topic: str) -> list[str]:
+    """Groups beside the pipelines' own that have positions in a topic."""
+    groups = [name for name in all_groups(session) if not name.startswith(("penstock.", "penstock-redrive-"))]
+    return [name for name in sorted(groups) if any(key[0] == topic for key in committed_offsets(session, name))]
 
 
 def letters(session: Session, topic: str) -> Iterator[dict[str, Any]]:

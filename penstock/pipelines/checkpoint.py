@@ -11,28 +11,27 @@ sinks may not.
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.pipelines.plan import Graph, Query
+from penstock.pipelines.fingerprint import kinds
 from penstock.pipelines.spec import SpecError
 from penstock.pipelines.storage import Storage
 
+log = logging.getLogger(__name__)
+
 _MARK: Final = "penstock.id"
 _WAYS_OUT: Final = "--reset to forget what was read (sinks get everything again), or --backfill to rewrite its tables"
-_STATEFUL: Final = (
-    "Aggregate",
-    "Deduplicate",
-    "DeduplicateWithinWatermark",
-    "Distinct",
-    "FlatMapGroupsWithState",
-    "FlatMapGroupsInPandasWithState",
-    "TransformWithState",
-    "TransformWithStateInPySpark",
-    "TransformWithStateInPandas",
-    "GlobalLimit",
-)
+_PARTS: Final = {
+    "sources": "its sources have",
+    "stateful": "its stateful operations have",
+    "operators": "its operators have",
+    "code": "the Python code that its state depends on has",
+    "sinks": "its sinks have",
+    "mode": "its output mode has",
+}
 
 
 class DoesNotFit(SpecError):
@@ -62,47 +61,6 @@ class QueryState:
     def prefix(self) -> str:
         """The same for each of its sinks, before the sink's name."""
         return f"penstock.{self.pipeline}.{self.identity}." if self.old_name is None else f"{self.identity}-"
-
-
-def fingerprint(rows: Any, query: Query, graph: Graph) -> dict[str, Any]:
-    """What a checkpoint depends on, read from the plan that Spark made of the query."""
-    analyzed = rows._jdf.queryExecution().analyzed()
-    sources: list[str] = []
-    stateful: list[str] = []
-    _walk(analyzed, sources, stateful)
-    return {"sources": sources, "stateful": stateful, "sinks": list(query.sinks), "mode": query.output_mode}
-
-
-def _walk(node: Any, sources: list[str], stateful: list[str]) -> None:
-    if not node.isStreaming():
-        return
-    children = node.children()
-    for index in range(children.size()):
-        _walk(children.apply(index), sources, stateful)
-    name = node.getClass().getSimpleName()
-    if children.size() == 0:
-        label = _source_label(node, name)
-        if label not in sources:
-            sources.append(label)
-    elif name == "Join" and all(children.apply(index).isStreaming() for index in range(children.size())):
-        stateful.append(f"{name} of {_types(children.apply(0))} and {_types(children.apply(1))}")
-    elif name in _STATEFUL:
-        stateful.append(f"{name} giving {_types(node)}")
-
-
-def _types(node: Any) -> str:
-    return str(node.schema().simpleString())
-
-
-def _source_label(node: Any, name: str) -> str:
-    if name == "StreamingRelationV2":
-        options = node.extraOptions()
-        told = [options.get(key) for key in ("subscribe", "subscribePattern", "table", "kind", "path")]
-        return " ".join([str(node.sourceName()), *[str(value) for value in told if value is not None]])
-    if name == "StreamingRelation":
-        options = node.dataSource().options()
-        return f"{node.sourceName()} {options.apply('path') if options.contains('path') else ''}".strip()
-    return name
 
 
 class PipelineState:
@@ -179,12 +137,19 @@ class PipelineState:
         return names
 
     def _must_fit(self, query: str, old: dict[str, Any], new: dict[str, Any]) -> None:
-        for part, words in (("sources", "its sources"), ("stateful", "its stateful operations"),
-                            ("sinks", "its sinks"), ("mode", "its output mode")):  # fmt: skip
-            if old[part] != new[part]:
+        if "version" not in old:
+            log.warning(
+                "pipeline %s: the checkpoint of %r is of version 0.1.0, which noted no keys, windows and aggregates:"
+                " it is taken over as it is; make sure that they are still the same",
+                self._pipeline,
+                query,
+            )
+            old, new = _comparable(old, new)
+        for part, words in _PARTS.items():
+            if old.get(part) != new.get(part):
                 raise DoesNotFit(
-                    f"pipeline {self._pipeline}: {words} have changed, so that the checkpoint of {query!r} does not fit"
-                    f" any more (was {_shown(old[part])}; is {_shown(new[part])}). Give the pipeline a new name to"
+                    f"pipeline {self._pipeline}: {words} changed, so that the checkpoint of {query!r} does not fit any"
+                    f" more (was {_shown(old.get(part))}; is {_shown(new.get(part))}). Give the pipeline a new name to"
                     f" start beside the old one, {_WAYS_OUT}"
                 )
 
@@ -202,5 +167,12 @@ class PipelineState:
         return self._is_backfill()
 
 
+def _comparable(old: dict[str, Any], new: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What version 0.1.0 noted, in today's words: of stateful operations their kinds only."""
+    before = {**old, "stateful": kinds(old["stateful"]), "sources": [item.split(" /")[0] for item in old["sources"]]}
+    now = {part: new[part] for part in ("sources", "sinks", "mode")}
+    return before, {**now, "stateful": kinds(new["stateful"])}
+
+
 def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else ", ".join(value) or "none"
+    return value if isinstance(value, str) else ", ".join(value or ()) or "none"

@@ -13,9 +13,10 @@ from typing import Any, Final
 from penstock.client.sync import SyncClient
 from penstock.pipelines import ending, plan
 from penstock.pipelines.admin import ensure_topic
-from penstock.pipelines.checkpoint import PipelineState, QueryState, fingerprint
+from penstock.pipelines.checkpoint import PipelineState, QueryState
 from penstock.pipelines.connectors.base import Batch, Context, Sink
 from penstock.pipelines.durations import duration_ms
+from penstock.pipelines.fingerprint import fingerprint, plan_text
 from penstock.pipelines.plan import DEAD_LETTERS, Query
 from penstock.pipelines.problems import reason_of
 from penstock.pipelines.secrets import resolve
@@ -138,7 +139,9 @@ class Execution:
 
     def _open(self, query: Query, rows: Any, graph: plan.Graph) -> QueryState:
         state = self.place.state_of(self.spec, self.spark)
-        return state.open(query.name, fingerprint(rows, query, graph), keep=self.keep)
+        views = plan.lineage(self.spec, query.view)
+        current = fingerprint(plan_text(rows), self.spec, views, graph.schemas, query.sinks, query.output_mode)
+        return state.open(query.name, current, keep=self.keep)
 
     # --- running ---
 

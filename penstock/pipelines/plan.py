@@ -44,6 +44,7 @@ class Graph:
     tables: dict[str, Any] = field(default_factory=dict)
     bad: list[Any] = field(default_factory=list)
     identities: dict[str, str] = field(default_factory=dict)  # source → what its offsets belong to
+    schemas: dict[str, str] = field(default_factory=dict)  # view of an operator → what it gives
 
 
 def queries(spec: PipelineSpec) -> list[Query]:
@@ -56,12 +57,18 @@ def queries(spec: PipelineSpec) -> list[Query]:
 
 def lookups(spec: PipelineSpec) -> frozenset[str]:
     """Sources that lead to the table of a join-latest: without its table, its stream would find nothing."""
-    tables = {view.from_[1] for view in spec.views.values() if view.operator == "join-latest" and len(view.from_) == 2}
+    tables = [view.from_[1] for view in spec.views.values() if view.operator == "join-latest" and len(view.from_) == 2]
+    return frozenset(lineage(spec, *tables) & set(spec.sources))
+
+
+def lineage(spec: PipelineSpec, *tables: str) -> set[str]:
+    """These tables and all that they are made of."""
+    found = set(tables)
     while True:
-        more = {name for table in tables if table in spec.views for name in _reads(spec, table)}
-        if more <= tables:
-            return frozenset(tables & set(spec.sources))
-        tables |= more
+        more = {name for table in found if table in spec.views for name in _reads(spec, table)}
+        if more <= found:
+            return found
+        found |= more
 
 
 def _reads(spec: PipelineSpec, name: str) -> set[str]:
@@ -90,6 +97,8 @@ def build(spec: PipelineSpec, context: Context) -> Graph:
     for name, view in spec.views.items():
         with blaming(f"view {name}"):
             for made_name, rows in _view(name, view, graph, context).items():
+                if view.operator is not None:
+                    graph.schemas[made_name] = rows.schema.simpleString()
                 watched = _watched(rows, view.watermark, f"view {name}") if made_name == name else rows
                 _add(graph, spec, context, made_name, watched)
     return graph

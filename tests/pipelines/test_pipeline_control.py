@@ -290,3 +290,66 @@ def test_dead_letters_are_listed_shown_and_redriven_once(
     assert sorted(message.key() for message in back) == [b"k0", b"k1", b"k2"]
     assert back[0].headers() == [("own", b"kept")]
     assert penstock(["dlq", "show", "nobody", *there]) == 4
+
+
+def test_letters_go_back_as_they_were_and_each_by_itself(
+    broker: Any, new_topic: Callable[..., str], read_topic: Callable[..., Any], capsys: Any
+) -> None:
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    origin = new_topic(partitions=4, label="origin")
+    dead = new_topic(partitions=2, name=f"{origin}.dlq")
+    # Given letters of ten keys from other partitions than a client of today would choose, and of yesterday,
+    at_ms = int(time.time() * 1000) - 86_400_000
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for number in range(10):
+        told = {
+            "reason": "A" if number % 2 else "B",
+            "topic": origin,
+            "partition": 9 if number == 8 else number % 4,  # one is of a partition that is gone
+            "offset": number,
+            "timestamp": 1000 if number == 9 else at_ms + number,  # and one of a time that the topic has expired
+        }
+        headers = {f"penstock.dlq.{name}": str(value).encode() for name, value in told.items()}
+        producer.produce(dead, str(number), f"k{number}", headers={"own": b"kept", **headers})
+    producer.flush(30)
+    reader = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": f"reader-{origin}", "log_level": 0})
+    reader.commit(offsets=[TopicPartition(origin, 0, 0)], asynchronous=False)
+    reader.close()
+
+    def redrive(*options: str) -> dict[str, Any]:
+        assert penstock(["dlq", "redrive", origin, "--json", "-b", broker.bootstrap, *options]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    # when those of one reason go first, and one of the others is only ticked off,
+    assert redrive("--dry-run")["redriven"] == 10
+    first = redrive("--reason", "A")
+    assert (first["redriven"], first["left"], first["restamped"], first["moved"]) == (5, 5, 1, 0)
+    assert first["also_read_by"] == {origin: [f"reader-{origin}"]}
+    assert redrive("--reason", "A")["redriven"] == 0
+    second = redrive()
+    assert (second["redriven"], second["left"], second["moved"]) == (5, 0, 1)
+    # then each is back once, in its partition, with its time.
+    back = read_topic(origin)
+    assert sorted(int(message.value()) for message in back) == list(range(10))
+    for message in back:
+        number = int(message.value())
+        assert message.headers() == [("own", b"kept")] and message.key() == f"k{number}".encode()
+        assert number == 8 or message.partition() == number % 4
+        assert number == 9 or message.timestamp()[1] == at_ms + number
+
+
+def test_letters_that_are_skipped_are_dealt_with(broker: Any, new_topic: Callable[..., str], capsys: Any) -> None:
+    from confluent_kafka import Producer
+
+    dead = new_topic(label="skipped", name=f"s-{uuid.uuid4().hex[:6]}.dlq")
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for reason in ("hopeless", "hopeful"):
+        producer.produce(dead, b"x", headers={"penstock.dlq.reason": reason.encode()})
+    producer.flush(30)
+    there = ["--json", "-b", broker.bootstrap]
+    assert penstock(["dlq", "redrive", dead, "--skip", "--reason", "hopeless", *there]) == 0
+    assert json.loads(capsys.readouterr().out)["skipped"] == 1
+    assert penstock(["dlq", "redrive", dead, "--dry-run", *there]) == 0
+    assert json.loads(capsys.readouterr().out)["left"] == 1  # without a topic to go back to

@@ -25,7 +25,7 @@ from penstock.pipelines.spark.sink import SinkProtocol, TaskDone
 from penstock.pipelines.spec import SpecError
 from penstock.pipelines.storage import LocalStorage
 
-FINGERPRINT = {"sources": ["topic words"], "stateful": [], "sinks": ["out"], "mode": "append"}
+FINGERPRINT = {"version": 2, "sources": ["topic words"], "stateful": [], "sinks": ["out"], "mode": "append"}
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())
 
 

@@ -124,11 +124,11 @@ def _crash_after(patched: pytest.MonkeyPatch, folder: Any, operation: str, count
 
 def test_a_changed_pipeline_is_refused_with_the_way_out(tmp_path: Path) -> None:
     state = PipelineState(LocalStorage(str(tmp_path / "p")), "p")
-    before = {"sources": ["penstock orders"], "stateful": ["Aggregate giving a"], "sinks": ["out"], "mode": "append"}
+    before = {"version": 2, "sources": ["penstock orders"], "stateful": ["Aggregate by a"], "sinks": ["out"]}
     first = state.open("out", before)
     assert state.open("out", before) == first
     with pytest.raises(DoesNotFit, match=r"stateful operations have changed.*new name.*--reset.*--backfill"):
-        state.open("out", {**before, "stateful": ["Aggregate giving b"]})
+        state.open("out", {**before, "stateful": ["Aggregate by b"]})
     state.reset(backfill=True)
     again = state.open("out", {**before, "stateful": []})
     assert again.is_backfill and again.identity != first.identity
