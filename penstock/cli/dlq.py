@@ -91,9 +91,7 @@ def redrive(
     topic: Topic,
     to: Annotated[str | None, typer.Option(help="Another topic than the one a record came from.")] = None,
     reason: Annotated[str | None, typer.Option(help="Only records whose reason holds this text.")] = None,
-    skip: Annotated[
-        bool, typer.Option("--skip", help="Do not write them, only note that they are dealt with.")
-    ] = False,
+    skip: Annotated[bool, typer.Option("--skip", help="Write nothing, only note them as dealt with.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
 ) -> None:
     """Write dead letters back to where they came from, as they were, each once.

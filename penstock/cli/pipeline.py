@@ -52,10 +52,11 @@ def insist_on_spark() -> None:
 
 
 def _session_for(spec: PipelineSpec, master: str | None = None) -> Any:
+    from penstock.pipelines.secrets import resolve
     from penstock.pipelines.spark.session import session
 
     insist_on_spark()
-    settings = {"spark.driver.memory": "1g", **spec.settings.spark}
+    settings = {"spark.driver.memory": "1g", **resolve(spec.settings.spark)}
     return session(f"penstock {spec.name}", master=master or spec.settings.master, settings=settings, log_level="off")
 
 
@@ -313,10 +314,17 @@ def runner(
     session: Session,
     state_dir: StateDir = "penstock-data/pipelines",
     metrics_port: Annotated[int, typer.Option(help="Prometheus metrics on this port; 0 for none.")] = 0,
+    env_prefix: Annotated[
+        str, typer.Option(help="${env:NAME} is looked up for names that begin so; others are refused.")
+    ] = "PENSTOCK_",
+    secrets_dir: Annotated[
+        str | None, typer.Option(help="${file:PATH} is looked up inside this folder; without it no file is.")
+    ] = None,
 ) -> None:
     """Run applied pipelines, sharing them with the other runners of the cluster. Prints `ready:` when it has joined."""
     from penstock.pipelines.control.metrics import RunnerMetrics
     from penstock.pipelines.control.runner import Runner
+    from penstock.pipelines.secrets import Allowed
     from penstock.pipelines.storage import is_local
 
     insist_on_spark()
@@ -331,4 +339,4 @@ def runner(
         sys.stdout.write(f"ready: runs pipelines of {session.bootstrap}\n")
         sys.stdout.flush()
 
-    Runner(session.properties, state_dir, metrics).run(stopping.is_set, ready)
+    Runner(session.properties, state_dir, metrics, Allowed(env_prefix, secrets_dir)).run(stopping.is_set, ready)

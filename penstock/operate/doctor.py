@@ -224,6 +224,20 @@ def settings(session: Session) -> Iterator[Finding]:
             yield "note", f"broker {node}: default.replication.factor is 1", "new topics have one copy; set it to 3"
 
 
+def copies(session: Session) -> Iterator[Finding]:
+    """Topics that Penstock keeps for itself were made when there were fewer brokers."""
+    view = session.client.metadata(None)
+    wanted = min(3, len(view.brokers))
+    for name, topic in sorted(view.topics.items()):
+        fewest = min((len(part.replicas) for part in topic.partitions.values()), default=wanted)
+        if name.startswith("__") and fewest < wanted:
+            yield (
+                "warning",
+                f"{name} is kept {fewest} times, although there are {len(view.brokers)} brokers",
+                f"`penstock partition reassign --plan FILE` with {wanted} replicas for each of its partitions",
+            )
+
+
 def _some(names: list[Any]) -> str:
     return ", ".join(map(str, names[:3])) + (", …" if len(names) > 3 else "")
 
@@ -237,4 +251,5 @@ CHECKS: dict[str, Callable[[Session], Iterator[Finding]]] = {
     "disk": disk,
     "transactions": transactions,
     "settings": settings,
+    "copies": copies,
 }

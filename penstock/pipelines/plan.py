@@ -166,7 +166,7 @@ def _view(name: str, view: ViewSpec, graph: Graph, context: Context) -> Mapping[
         return {name: context.spark.sql(view.sql)}
     if view.operator is not None:
         kind = operators.find(view.operator)
-        operator = kind(name, validated(kind.Options, view.options, ("views", name)))
+        operator = kind(name, validated(kind.Options, _resolved(view.options), ("views", name)))
         made: Mapping[str, Any] = operator.apply([graph.tables[item] for item in view.from_])
         return made
     assert view.python is not None

@@ -1,6 +1,7 @@
 """Secrets are written as references, `${env:NAME}` or `${file:PATH}`, and looked up at the last moment.
 
-What is stored, shown, compared or fingerprinted always holds the reference.
+What is stored, shown, compared or fingerprinted always holds the reference. A runner runs what others have applied: it
+looks up only what it was told to (`allow`). What was looked up is remembered, so that `redacted` takes it out of texts.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,56 @@ _SECRET_NAME = re.compile(
 )
 
 
+# A password inside a connection string: postgresql://user:password@host, or password=… among pairs.
+_INSIDE = re.compile(r"://[^/\s:@]*:[^@\s/$]+@|(?:^|[\s;&?])(?:password|pwd)\s*=\s*[^\s$;&]", re.IGNORECASE)
+_HIDDEN = "(secret)"
+_SHORTEST = 4  # shorter ones would take half of every text with them
+
+
 class SecretError(ValueError):
     """A reference that leads nowhere; the message names the reference, never a value."""
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Which references may be looked up: variables by how their names begin, files by the folder they are in."""
+
+    env_prefix: str = ""
+    folder: str | None = ""  # "": any, None: none
+
+    def insist(self, kind: str, name: str, reference: str) -> None:
+        if kind == "env" and not name.startswith(self.env_prefix):
+            raise SecretError(
+                f"{reference}: this runner looks up variables named {self.env_prefix}… only (--env-prefix)"
+            )
+        if kind == "file" and self.folder != "":
+            inside = self.folder is not None and Path(name).resolve().is_relative_to(Path(self.folder).resolve())
+            if not inside:
+                raise SecretError(
+                    f"{reference}: this runner looks up files in {self.folder or 'no folder'} only (--secrets-dir)"
+                )
+
+
+OF_RUNNERS = Allowed(env_prefix="PENSTOCK_", folder=None)  # unless told otherwise
+_allowed = Allowed()
+_looked_up: set[str] = set()
+
+
+def allow(allowed: Allowed) -> None:
+    """From now on in this process."""
+    global _allowed
+    _allowed = allowed
+
+
+def redacted(text: str) -> str:
+    """A text without the secrets that this process has looked up."""
+    for secret in sorted(_looked_up, key=len, reverse=True):
+        text = text.replace(secret, _HIDDEN)
+    return text
+
+
+def has_reference(text: str) -> bool:
+    return _REFERENCE.search(text) is not None
 
 
 def resolve(value: Any, environment: Mapping[str, str] | None = None) -> Any:
@@ -33,6 +83,14 @@ def resolve(value: Any, environment: Mapping[str, str] | None = None) -> Any:
 
 
 def _lookup(found: re.Match[str], environment: Mapping[str, str]) -> str:
+    _allowed.insist(found.group(1), found.group(2).strip(), found.group(0))
+    secret = _value(found, environment)
+    if len(secret) >= _SHORTEST:
+        _looked_up.add(secret)
+    return secret
+
+
+def _value(found: re.Match[str], environment: Mapping[str, str]) -> str:
     kind, name = found.group(1), found.group(2).strip()
     if kind == "env":
         if name not in environment:
@@ -54,5 +112,11 @@ def plain_secrets(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str,
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             yield from plain_secrets(item, (*path, str(index)))
-    elif isinstance(value, str) and path and _SECRET_NAME.search(path[-1]) and not _REFERENCE.search(value):
+    elif isinstance(value, str) and path and _is_plain(value, path):
         yield path
+
+
+def _is_plain(value: str, path: tuple[str, ...]) -> bool:
+    if _SECRET_NAME.search(path[-1]) and not _REFERENCE.search(value):
+        return True
+    return path[0] in ("sources", "sinks", "settings") and _INSIDE.search(value) is not None

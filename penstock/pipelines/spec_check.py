@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 
 from penstock.pipelines import connectors, operators
+from penstock.pipelines.secrets import has_reference
 from penstock.pipelines.spec import PipelineSpec, SpecError, validated
 
 
@@ -20,6 +21,7 @@ def check(spec: PipelineSpec) -> None:
     for name, view in spec.views.items():
         if name in known:
             raise SpecError(f"there are two tables named {name!r}", ("views", name))
+        _holds_no_secret(view.sql, ("views", name))
         for wanted in view.from_:
             _must_be_known(wanted, known, ("views", name, "from"))
         if view.operator is not None:
@@ -33,7 +35,14 @@ def check(spec: PipelineSpec) -> None:
         validated(sink_kind.Options, sink.options, ("sinks", name))
     for index, expectation in enumerate(spec.expectations):
         _must_be_known(expectation.view, known, ("expectations", index, "view"))
+        _holds_no_secret(expectation.condition, ("expectations", index, "condition"))
     _check_real_time(spec)
+
+
+def _holds_no_secret(text: str | None, path: tuple[str | int, ...]) -> None:
+    if text is not None and has_reference(text):
+        where = ".".join(map(str, path))
+        raise SpecError(f"{where}: a secret in SQL would end in plans and rows; give it to a connector's options", path)
 
 
 def _must_be_known(name: str, known: list[str], path: tuple[str | int, ...]) -> None:

@@ -169,3 +169,15 @@ def test_reasons_of_text_formats() -> None:
     assert json_format.explain(b"\xff\xfe", "")[0].startswith("UnicodeDecodeError")
     assert "2 cells" in CsvFormat(schema="a INT").explain(b"1,2", "")[0]
     assert StringFormat().explain(b"\xff", "")[0].startswith("UnicodeDecodeError")
+
+
+@pytest.mark.spark
+def test_nothing_may_follow_a_json_object(spark: Any) -> None:
+    from penstock.pipelines.formats.text import _is_alone
+
+    alone = ['{"i":2}', ' {"i":{"j":[1,2]}} ', '{"s":"}{"}', "{}"]
+    followed = ['{"i":2}{"i":3}', '{"i":2} x', '{"i":2},{"i":3}', '{"i":2}}', '{"i":2}]', '{"i":2}],[{"a":1}',
+                '{"i":2},"w":{"i":3}', '{"i":2},5],[0']  # fmt: skip
+    rows = spark.createDataFrame([(text,) for text in alone + followed], "text STRING")
+    judged = {row.text: row.alone for row in rows.select("text", _is_alone(rows.text).alias("alone")).collect()}
+    assert judged == {**dict.fromkeys(alone, True), **dict.fromkeys(followed, False)}

@@ -20,6 +20,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
 pytestmark = pytest.mark.spark
 GOOD = [(f"k{n}", json.dumps({"id": f"k{n}", "amount": float(n), "country": "de"})) for n in range(1, 9)]
 BAD = [("x", b"{oops"), (None, b'{"id": "z", "amount": "many"}'), (None, b"[1]"), (None, b""), (None, b"\xff\xfe")]
+BAD += [(None, b'{"id": "t", "amount": 1}{"id": "u"}')]
 
 
 @pytest.fixture

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from penstock.client.metadata import BrokerAddress, ClusterView
 from penstock.pipelines import Pipeline, spec_sql, spec_yaml
+from penstock.pipelines.admin import ensure_topic
+from penstock.pipelines.connectors.base import Context
+from penstock.pipelines.connectors.topic import TopicSource
 from penstock.pipelines.load import load
-from penstock.pipelines.secrets import SecretError, plain_secrets, resolve
+from penstock.pipelines.secrets import Allowed, SecretError, allow, plain_secrets, redacted, resolve
 from penstock.pipelines.spec import SpecError, from_data
+from penstock.pipelines.storage import LocalStorage
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
 
@@ -107,3 +116,77 @@ def test_secrets_are_looked_up_late_and_never_shown(tmp_path: Path) -> None:
     assert list(plain_secrets({"sinks": {"out": {"password": "hunter2"}}})) == [("sinks", "out", "password")]
     with pytest.raises(SecretError, match="the environment variable NAME is not set"):
         resolve("${env:NAME}", {})
+
+
+def test_a_password_inside_a_connection_string_is_one_in_plain_text() -> None:
+    def found(dsn: str, section: str = "sinks") -> bool:
+        return bool(list(plain_secrets({section: {"db": {"options": {"dsn": dsn}}}})))
+
+    assert found("postgresql://me:hunter2@host/db") and found("host=h user=me password=hunter2")
+    assert found("jdbc:mysql://host/db?user=me&password=hunter2")
+    assert not found("postgresql://me@host/db") and not found("postgresql://me:${env:PASSWORD}@host/db")
+    assert not found("host=h password=${env:PASSWORD}")
+    assert not found("SELECT 1 WHERE password = 'x'", "views")
+
+
+def test_a_runner_looks_up_only_what_it_was_told_to(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "secrets", tmp_path / "passwd"
+    inside.mkdir()
+    (inside / "db").write_text("hunter2\n")
+    outside.write_text("root")
+    try:
+        allow(Allowed(env_prefix="PENSTOCK_", folder=str(inside)))
+        assert resolve(f"${{env:PENSTOCK_X}} ${{file:{inside}/db}}", {"PENSTOCK_X": "value"}) == "value hunter2"
+        for refused in ("${env:HOME}", f"${{file:{outside}}}", f"${{file:{inside}/../passwd}}"):
+            with pytest.raises(SecretError, match=r"this runner looks up .* only"):
+                resolve(refused, {"HOME": "/"})
+        allow(Allowed(env_prefix="PENSTOCK_", folder=None))
+        with pytest.raises(SecretError, match="no folder only"):
+            resolve(f"${{file:{inside}/db}}")
+    finally:
+        allow(Allowed())
+    assert redacted("cannot log in with hunter2") == "cannot log in with (secret)"
+
+
+def test_sql_may_not_refer_to_a_secret() -> None:
+    data = {
+        "name": "p",
+        "sources": {"o": {"topic": "o"}},
+        "views": {"v": "SELECT '${env:TOKEN}' AS token FROM o"},
+        "sinks": {"out": {"from": "v", "topic": "out"}},
+    }
+    with pytest.raises(SpecError, match=r"views\.v: a secret in SQL would end in plans and rows"):
+        from_data(data)
+
+
+@pytest.mark.parametrize("begin", ["2026-11-01T12:00:00Z", datetime(2026, 11, 1, 12), 1793534400000])
+def test_a_pipeline_may_start_at_a_time(begin: Any) -> None:
+    options = TopicSource.Options.model_validate({"topic": "o", "starting": begin})
+    source = TopicSource("o", options, Context(None, "p", {}, LocalStorage("nowhere")))
+    assert source._start()["startingTimestamp"] == "1793534400000"
+
+
+class Asked:
+    """Stands for a cluster of some brokers without topics; remembers what it is asked to create."""
+
+    def __init__(self, brokers: int) -> None:
+        self._view = ClusterView(brokers={n: BrokerAddress(n, "h", 1, None) for n in range(brokers)})
+        self.copies: list[int] = []
+
+    async def metadata(self, topics: Any) -> ClusterView:
+        return self._view
+
+    async def call_controller(self, name: str, request: Any) -> Any:
+        self.copies.append(request.topics[0].replication_factor)
+        return SimpleNamespace(topics=[SimpleNamespace(error_code=0)])
+
+    async def leader_connection(self, topic: str, partition: int) -> None:
+        return
+
+
+@pytest.mark.parametrize(("brokers", "copies"), [(1, 1), (2, 2), (3, 3), (5, 3)])
+def test_topics_of_our_own_get_three_copies_where_they_can(brokers: int, copies: int) -> None:
+    cluster: Any = Asked(brokers)
+    asyncio.run(ensure_topic(cluster, "__penstock_sinks", internal=True))
+    asyncio.run(ensure_topic(cluster, "letters"))
+    assert cluster.copies == [copies, -1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
@@ -34,7 +35,7 @@ class TopicSource(Source):
         pattern: str | None = None  # a regular expression for whole names of topics
         format: FormatOption = JsonFormat()  # how values are written
         key_format: Literal["string", "bytes"] = "string"  # what the column `_key` is
-        starting: Literal["earliest", "latest"] | int = "earliest"  # where a first run begins; a number: ms since 1970
+        starting: Literal["earliest", "latest"] | int | datetime = "earliest"  # or a time: ISO (UTC), or ms since 1970
         max_rows_per_trigger: int | None = Field(default=None, gt=0)  # at most so many records per batch
         headers: bool = False  # also a column `_headers`
         on_bad_record: Literal["dead-letter", "drop", "fail"] = "dead-letter"  # what to do if one does not decode
@@ -124,8 +125,11 @@ class TopicSource(Source):
         """`latest` is looked up once for the whole pipeline: its queries must begin at the same place."""
         if self.context.from_beginning:
             return {"startingOffsets": "earliest"}
-        if isinstance(self.options.starting, int):
-            return {"startingTimestamp": str(self.options.starting), "startingOffsetsByTimestampStrategy": "latest"}
+        begin = self.options.starting
+        if isinstance(begin, datetime):
+            begin = int((begin if begin.tzinfo else begin.replace(tzinfo=UTC)).timestamp() * 1000)
+        if isinstance(begin, int):
+            return {"startingTimestamp": str(begin), "startingOffsetsByTimestampStrategy": "latest"}
         if self.options.starting == "earliest" or self.options.pattern:
             return {"startingOffsets": self.options.starting}
         kept = self.context.state.read_text(f"starts/{self.name}.json")

@@ -22,6 +22,7 @@ from penstock.pipelines.control.store import Applied
 from penstock.pipelines.execution import Execution, PipelineFailed, Place
 from penstock.pipelines.problems import reason_of
 from penstock.pipelines.progress import summary
+from penstock.pipelines.secrets import Allowed, allow, redacted, resolve
 from penstock.pipelines.spec import SpecError
 
 # Exit codes, for the runner.
@@ -60,7 +61,7 @@ class Driver:
         from penstock.pipelines.spark.session import session
 
         spec = self._applied.parsed()
-        settings = {"spark.driver.memory": "1g", **spec.settings.spark}
+        settings = {"spark.driver.memory": "1g", **resolve(spec.settings.spark)}
         spark = session(f"penstock {spec.name}", master=spec.settings.master, settings=settings)
         self._reset_if_asked(spec, spark)
         execution, prepared = Execution.prepare(spec, spark, self._place)
@@ -111,6 +112,7 @@ class Driver:
             "runner": f"{socket.gethostname()}:{os.getppid()}",
             **content,
         }
+        content = json.loads(redacted(json.dumps(content)))
         sys.stdout.write(json.dumps({"pipeline": self._applied.name, "kind": kind, **content}) + "\n")
         sys.stdout.flush()
         self._last_event_at = time.monotonic()
@@ -126,7 +128,7 @@ class Driver:
         return self._end(code, reason)
 
     def _end(self, code: int, reason: str) -> int:
-        sys.stderr.write(f"{self._applied.name}: {reason}\n")
+        sys.stderr.write(redacted(f"{self._applied.name}: {reason}\n"))
         return code
 
     def stop(self) -> None:
@@ -137,7 +139,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--state-dir", required=True)
     parser.add_argument("--stop-seconds", type=float, default=20.0)
+    parser.add_argument("--env-prefix", default="")
+    parser.add_argument("--secrets-dir")
     arguments = parser.parse_args()
+    allow(Allowed(arguments.env_prefix, arguments.secrets_dir))
     given = json.loads(sys.stdin.readline())
     applied = Applied(**given["applied"])
     driver = Driver(applied, Place(given["properties"], arguments.state_dir))

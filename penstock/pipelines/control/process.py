@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from penstock.pipelines.control import driver
 from penstock.pipelines.control.store import Applied
+from penstock.pipelines.secrets import OF_RUNNERS, Allowed
 
 FIRST_BACKOFF_SECONDS: Final = 1.0
 LONGEST_BACKOFF_SECONDS: Final = 60.0
@@ -36,10 +37,12 @@ class DriverProcess:
         log_file: Path,
         on_event: Callable[[dict[str, Any]], None],
         on_log: Callable[[str], None],
+        allowed: Allowed = OF_RUNNERS,
     ) -> None:
         self.applied = applied
         self._properties, self._state_dir, self._log_file = dict(properties), state_dir, log_file
         self._on_event, self._on_log = on_event, on_log
+        self._allowed_secrets = allowed
         self._process: subprocess.Popen[str] | None = None
         self._started_at = 0.0
         self._not_before = 0.0
@@ -68,6 +71,9 @@ class DriverProcess:
 
     def _start(self, now: float) -> None:
         command = [sys.executable, "-m", "penstock.pipelines.control.driver", "--state-dir", self._state_dir]
+        command += ["--env-prefix", self._allowed_secrets.env_prefix]
+        if self._allowed_secrets.folder is not None:
+            command += ["--secrets-dir", self._allowed_secrets.folder]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

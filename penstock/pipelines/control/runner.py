@@ -22,6 +22,8 @@ from penstock.pipelines.control.metrics import RunnerMetrics
 from penstock.pipelines.control.process import DriverProcess
 from penstock.pipelines.control.store import TOPIC, Applied, PipelineStore, settings_for_librdkafka
 from penstock.pipelines.execution import Place
+from penstock.pipelines.secrets import OF_RUNNERS, Allowed
+from penstock.pipelines.spark.clients import client_for
 from penstock.pipelines.storage import is_local
 
 GROUP: Final = "__penstock_runners"
@@ -30,9 +32,16 @@ NEIGHBOURS_SECONDS: Final = 30.0
 
 
 class Runner:
-    def __init__(self, properties: Mapping[str, str], state_dir: str, metrics: RunnerMetrics | None = None) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        state_dir: str,
+        metrics: RunnerMetrics | None = None,
+        allowed: Allowed = OF_RUNNERS,
+    ) -> None:
         self._properties = dict(properties)
         self._state_dir = state_dir
+        self._allowed = allowed
         self._metrics = metrics or RunnerMetrics()
         self._applied: dict[int, dict[str, Applied]] = {}  # partition → name → what is applied
         self._drivers: dict[str, DriverProcess] = {}
@@ -138,9 +147,8 @@ class Runner:
         """Its driver is gone: end what it left open, then remove its checkpoints."""
         try:
             spec = deleted.parsed()
-            place = Place(self._properties, self._state_dir)
-            state = place.state_of(spec)
-            ending.reset(place.client(spec), deleted.name, state, backfill=False)
+            state = Place(self._properties, self._state_dir).state_of(spec)
+            ending.reset(client_for(self._properties), deleted.name, state, backfill=False)
         except Exception as error:
             self._log(deleted.name, f"the deletion is not finished, `penstock pipeline delete` does it: {error}")
 
@@ -154,6 +162,7 @@ class Runner:
             log_file,
             on_event=self._metrics.take,
             on_log=lambda line: self._log(name, line),
+            allowed=self._allowed,
         )
 
     def _log(self, name: str, line: str) -> None:

@@ -28,6 +28,19 @@ def _text(value: Any) -> Any:
     return F.try_validate_utf8(value.cast("string"))
 
 
+def _is_alone(text: Any) -> Any:
+    """Whether nothing follows a JSON value: Spark reads the first one and ignores the rest.
+
+    In a list only a bracket may end what follows the value unnoticed, in an object only a comma or a brace: so that
+    both are read well, and the list has one element, only if there is nothing.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    in_list = F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1
+    in_object = F.json_object_keys(F.concat(F.lit('{"v":'), text, F.lit("}"))).isNotNull()
+    return F.coalesce(in_list & in_object, F.lit(False))
+
+
 class JsonFormat(Format):
     """JSON objects. Without a schema it is inferred from the topic's first records once, and kept."""
 
@@ -55,7 +68,7 @@ class JsonFormat(Format):
             options["timestampFormat"] = self.timestamp_format
         # Spark takes an empty text for a missing value, and an array for many records: both are corrupt here.
         text = F.coalesce(_text(value), F.lit(_EMPTY))
-        text = F.when(F.ltrim(text).startswith("{"), text).otherwise(F.lit(_EMPTY))
+        text = F.when(F.ltrim(text).startswith("{") & _is_alone(text), text).otherwise(F.lit(_EMPTY))
         return F.when(value.isNotNull(), F.from_json(text, _with_corrupt(columns), options))
 
     def encode(self, rows: Any, names: list[str], context: FormatContext) -> Any:
