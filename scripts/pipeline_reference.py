@@ -27,6 +27,7 @@ from penstock.pipelines.durations import Duration
 from penstock.pipelines.formats import AnyFormat
 from penstock.pipelines.formats.base import Format
 from penstock.pipelines.formats.registry import RegistryOptions
+from penstock.pipelines.schedule import Schedule
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "pipelines"
 FORMATS: Any = get_args(AnyFormat)[0]  # the union of their classes
@@ -49,6 +50,7 @@ WORDS: dict[Any, str] = {
     spec.Expectation: "[expectation](#expectations)",
     spec.Watermark: "[watermark](#watermark)",
     spec.Trigger: "[trigger](#trigger)",
+    Schedule: "[schedule](#schedule)",
     spec.Settings: "[settings](#settings)",
     RegistryOptions: "[registry](#registry)",
 }
@@ -71,6 +73,7 @@ SHORT_FORMS = {
     " [operators](#operators) stand below.",
     spec.SinkSpec: "A sink without `connector` writes to a topic: `out: {from: clean, topic: orders.clean}`.",
     spec.Trigger: "In short: `trigger: 10 seconds` or `trigger: available-now`.",
+    Schedule: "In short: `schedule: 1 hour` or `schedule: 30 6 * * mon-fri`.",
 }
 
 
@@ -83,6 +86,7 @@ def render() -> str:
         ("Expectations", spec.Expectation),
         ("Watermark", spec.Watermark),
         ("Trigger", spec.Trigger),
+        ("Schedule", Schedule),
         ("Settings", spec.Settings),
     ):
         lines += [f"## {title}\n", *_model(model)]
@@ -106,7 +110,7 @@ def render() -> str:
 def models() -> Iterator[type[BaseModel]]:
     """Every class whose fields are keys of a pipeline file."""
     yield from (spec.PipelineSpec, spec.SourceSpec, spec.ViewSpec, spec.SinkSpec, spec.Expectation, spec.Watermark)
-    yield from (spec.Trigger, spec.Settings, RegistryOptions, *get_args(FORMATS))
+    yield from (spec.Trigger, Schedule, spec.Settings, RegistryOptions, *get_args(FORMATS))
     yield from (connectors.source(name).Options for name in connectors._SOURCES)
     yield from (connectors.sink(name).Options for name in connectors._SINKS)
     yield from (operators.find(name).Options for name in operators._OPERATORS)

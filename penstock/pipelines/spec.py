@@ -14,8 +14,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from penstock.pipelines.durations import Duration
+from penstock.pipelines.schedule import Schedule
 
 Path = tuple[str | int, ...]
+_CRON_FIELDS = 5
 
 
 class SpecError(Exception):
@@ -149,6 +151,7 @@ class PipelineSpec(Frozen):
     sinks: dict[TableName, SinkSpec] = Field(min_length=1)  # at least one
     expectations: tuple[Expectation, ...] = ()  # what must hold for rows
     trigger: Trigger = Trigger(interval="1 second")  # when a batch is made
+    schedule: Schedule | None = None  # when a runner starts it, if its trigger is available-now; once when absent
     settings: Settings = Settings()  # where and how it runs
     modules: dict[str, str] = Field(default_factory=dict)  # Python code that views name, stored with an applied spec
 
@@ -189,6 +192,9 @@ def _shaped(data: Mapping[str, Any]) -> dict[str, Any]:
         shaped["trigger"] = {"available_now": True} if trigger == "available-now" else _trigger(trigger)
     elif isinstance(trigger, Mapping):
         shaped["trigger"] = {str(key).replace("-", "_"): value for key, value in trigger.items()}
+    schedule = data.get("schedule")
+    if isinstance(schedule, str):
+        shaped["schedule"] = {"cron" if len(schedule.split()) == _CRON_FIELDS else "every": schedule}
     return shaped
 
 

@@ -37,6 +37,9 @@ def check(spec: PipelineSpec) -> None:
         _must_be_known(expectation.view, known, ("expectations", index, "view"))
         _holds_no_secret(expectation.condition, ("expectations", index, "condition"))
     _check_real_time(spec)
+    if spec.schedule is not None and not spec.trigger.available_now:
+        hint = "a pipeline that runs all the time has none; give it trigger: available-now"
+        raise SpecError(f"schedule: {hint}", ("schedule",))
 
 
 def _holds_no_secret(text: str | None, path: tuple[str | int, ...]) -> None:

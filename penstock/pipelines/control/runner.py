@@ -12,6 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from penstock.pipelines.control.metrics import RunnerMetrics
 from penstock.pipelines.control.process import DriverProcess
 from penstock.pipelines.control.store import TOPIC, Applied, PipelineStore, settings_for_librdkafka
 from penstock.pipelines.execution import Place
+from penstock.pipelines.schedule import Schedule
 from penstock.pipelines.secrets import OF_RUNNERS, Allowed
 from penstock.pipelines.spark.clients import client_for
 from penstock.pipelines.storage import is_local
@@ -49,6 +51,8 @@ class Runner:
         self._looked_at = -NEIGHBOURS_SECONDS
         self._warned = False
         self._deleted: dict[str, Applied] = {}
+        self._due: dict[tuple[str, int], datetime] = {}  # (name, generation) → when its next run is due
+        self._now: Callable[[], datetime] = lambda: datetime.now(UTC)
         self._began_ms = int(time.time() * 1000)
 
     def run(self, should_stop: Callable[[], bool], when_ready: Callable[[], None]) -> None:
@@ -138,10 +142,25 @@ class Runner:
                 del self._drivers[name]
                 self._metrics.forget(name)
         for name, applied in wanted.items():
-            if name not in self._drivers:
+            if self._is_due(applied, self._drivers.get(name)):
                 self._drivers[name] = self._new_driver(name, applied)
         for name in [name for name in self._deleted if name not in self._drivers]:
             self._end(self._deleted.pop(name))
+
+    def _is_due(self, applied: Applied, driver: DriverProcess | None) -> bool:
+        """Without a schedule a pipeline is started once; with one, whenever the last run is over and it is time."""
+        given = applied.spec.get("schedule")
+        if given is None:
+            return driver is None
+        if driver is not None and not driver.finished:
+            return False
+        schedule = Schedule.model_validate(given)
+        key, now = (applied.name, applied.generation), self._now()
+        if now < self._due.setdefault(key, schedule.first(now)):
+            return False
+        self._due = {known: at for known, at in self._due.items() if known[0] != applied.name}
+        self._due[key] = schedule.after(now)
+        return True
 
     def _end(self, deleted: Applied) -> None:
         """Its driver is gone: end what it left open, then remove its checkpoints."""
