@@ -51,6 +51,7 @@ WORDS: dict[Any, str] = {
     spec.Watermark: "[watermark](#watermark)",
     spec.Trigger: "[trigger](#trigger)",
     Schedule: "[schedule](#schedule)",
+    spec.Alert: "[alert](#alerts)",
     spec.Settings: "[settings](#settings)",
     RegistryOptions: "[registry](#registry)",
 }
@@ -87,6 +88,7 @@ def render() -> str:
         ("Watermark", spec.Watermark),
         ("Trigger", spec.Trigger),
         ("Schedule", Schedule),
+        ("Alerts", spec.Alert),
         ("Settings", spec.Settings),
     ):
         lines += [f"## {title}\n", *_model(model)]
@@ -110,7 +112,7 @@ def render() -> str:
 def models() -> Iterator[type[BaseModel]]:
     """Every class whose fields are keys of a pipeline file."""
     yield from (spec.PipelineSpec, spec.SourceSpec, spec.ViewSpec, spec.SinkSpec, spec.Expectation, spec.Watermark)
-    yield from (spec.Trigger, Schedule, spec.Settings, RegistryOptions, *get_args(FORMATS))
+    yield from (spec.Trigger, Schedule, spec.Alert, spec.Settings, RegistryOptions, *get_args(FORMATS))
     yield from (connectors.source(name).Options for name in connectors._SOURCES)
     yield from (connectors.sink(name).Options for name in connectors._SINKS)
     yield from (operators.find(name).Options for name in operators._OPERATORS)

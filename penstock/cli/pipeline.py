@@ -324,7 +324,7 @@ def runner(
     """Run applied pipelines, sharing them with the other runners of the cluster. Prints `ready:` when it has joined."""
     from penstock.pipelines.control.metrics import RunnerMetrics
     from penstock.pipelines.control.runner import Runner
-    from penstock.pipelines.secrets import Allowed
+    from penstock.pipelines.secrets import Allowed, allow
     from penstock.pipelines.storage import is_local
 
     insist_on_spark()
@@ -339,4 +339,6 @@ def runner(
         sys.stdout.write(f"ready: runs pipelines of {session.bootstrap}\n")
         sys.stdout.flush()
 
-    Runner(session.properties, state_dir, metrics, Allowed(env_prefix, secrets_dir)).run(stopping.is_set, ready)
+    allowed = Allowed(env_prefix, secrets_dir)
+    allow(allowed)
+    Runner(session.properties, state_dir, metrics, allowed).run(stopping.is_set, ready)

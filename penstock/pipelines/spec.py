@@ -131,6 +131,27 @@ class Trigger(Frozen):
         return self
 
 
+class Alert(Frozen):
+    """Who is told when an applied pipeline lags, fails, or gets no rows; and again when that is over."""
+
+    when: Literal["lag", "failed", "no-data"]  # too many records are not read yet; it failed; it gets no rows
+    above: int | None = Field(default=None, ge=0)  # for `lag`: more records than this
+    lasting: Duration = "1 minute"  # for `lag` and `no-data`: for so long
+    to: str = "log"  # `log`, `topic:NAME`, or `webhook:URL`, which gets the alert as JSON by POST
+
+    @model_validator(mode="after")
+    def _complete(self) -> Alert:
+        if (self.when == "lag") != (self.above is not None):
+            raise ValueError("above says how much lag is too much: it belongs to when: lag, and to nothing else")
+        if not re.fullmatch(r"log|topic:[\w.\-]{1,249}|webhook:(https?://|\$\{).+", self.to):
+            raise ValueError(f"to is {self.to!r}; write log, topic:NAME or webhook:URL")
+        return self
+
+    @property
+    def label(self) -> str:
+        return f"lag above {self.above}" if self.when == "lag" else self.when
+
+
 class Settings(Frozen):
     """Where and how the pipeline runs."""
 
@@ -153,6 +174,7 @@ class PipelineSpec(Frozen):
     trigger: Trigger = Trigger(interval="1 second")  # when a batch is made
     schedule: Schedule | None = None  # when a runner starts it, if its trigger is available-now; once when absent
     settings: Settings = Settings()  # where and how it runs
+    alerts: tuple[Alert, ...] = ()  # whom a runner tells when something is wrong with it
     modules: dict[str, str] = Field(default_factory=dict)  # Python code that views name, stored with an applied spec
 
     @property

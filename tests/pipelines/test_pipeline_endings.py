@@ -18,6 +18,8 @@ from penstock.pipelines import ending
 from penstock.pipelines.checkpoint import CheckpointGone, PipelineState, QueryState
 from penstock.pipelines.connectors.base import Batch
 from penstock.pipelines.control import events
+from penstock.pipelines.control.runner import Runner
+from penstock.pipelines.control.store import Applied
 from penstock.pipelines.execution import is_idle
 from penstock.pipelines.spark import sink_decisions as decisions
 from penstock.pipelines.spark import sink_transactions as transactions
@@ -145,6 +147,14 @@ def test_delete_ends_what_a_pipeline_left_and_may_be_repeated(
     assert json.loads(capsys.readouterr().out)["ended_transactions"] == 1
     assert penstock(["pipeline", "delete", killed.pipeline, "--yes", *there]) == 0
     assert values(read_topic(killed.topic)) == ["decided"]
+
+
+def test_a_runner_ends_what_it_held_and_then_removes_the_checkpoint(killed: Killed) -> None:
+    killed.task("undecided")
+    spec = {"name": killed.pipeline, "sources": {"o": {"topic": "o"}}, "sinks": {"out": {"from": "o", "topic": "x"}}}
+    runner = Runner({"bootstrap.servers": killed.bootstrap}, str(killed.folder))
+    runner._end(Applied(killed.pipeline, spec, "running", 1, 0))
+    assert killed.open() == [] and not killed.folder.joinpath(killed.pipeline).exists()
 
 
 def test_aborting_a_decided_transaction_commits_it(killed: Killed, read_topic: Callable[..., Any], capsys: Any) -> None:

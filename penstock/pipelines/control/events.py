@@ -82,6 +82,11 @@ class PlainWriter:
         self._producer.produce(TOPIC, json.dumps(event).encode(), pipeline.encode())
         self._producer.poll(0)
 
+    def write_to(self, topic: str, value: bytes, key: bytes) -> None:
+        """A record into another topic than that of the events."""
+        self._producer.produce(topic, value, key)
+        self._producer.poll(0)
+
     def close(self) -> None:
         self._producer.flush(5)
 

@@ -29,6 +29,9 @@ class RunnerMetrics:
         self._failures = Counter(
             "penstock_pipeline_failures", "How often a driver failed.", ("pipeline",), registry=self.registry
         )
+        self._alerts = Gauge(
+            "penstock_pipeline_alert", "1 while the alert fires.", ("pipeline", "alert"), registry=self.registry
+        )
         self._queries: dict[str, set[str]] = {}
 
     def serve(self, port: int, host: str = "127.0.0.1") -> None:
@@ -49,6 +52,9 @@ class RunnerMetrics:
                     gauge.labels(pipeline, query).set(event[name])
             self._rows.labels(pipeline, query).inc(event["rows"])
             self._batches.labels(pipeline, query).inc()
+
+    def alert(self, pipeline: str, alert: str, is_firing: bool) -> None:
+        self._alerts.labels(pipeline, alert).set(is_firing)
 
     def forget(self, pipeline: str) -> None:
         for query in self._queries.pop(pipeline, set()):

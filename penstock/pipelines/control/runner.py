@@ -19,6 +19,7 @@ from typing import Any, Final
 from penstock.client.sync import SyncClient
 from penstock.pipelines import ending
 from penstock.pipelines.control import events
+from penstock.pipelines.control.alerts import FIRING, AlertWatch, Messenger
 from penstock.pipelines.control.metrics import RunnerMetrics
 from penstock.pipelines.control.process import DriverProcess
 from penstock.pipelines.control.store import TOPIC, Applied, PipelineStore, settings_for_librdkafka
@@ -26,6 +27,7 @@ from penstock.pipelines.execution import Place
 from penstock.pipelines.schedule import Schedule
 from penstock.pipelines.secrets import OF_RUNNERS, Allowed
 from penstock.pipelines.spark.clients import client_for
+from penstock.pipelines.spec import Alert
 from penstock.pipelines.storage import is_local
 
 GROUP: Final = "__penstock_runners"
@@ -51,6 +53,8 @@ class Runner:
         self._looked_at = -NEIGHBOURS_SECONDS
         self._warned = False
         self._deleted: dict[str, Applied] = {}
+        self._watches: dict[str, AlertWatch] = {}
+        self._messenger = Messenger(self._alert_to, self._log)
         self._due: dict[tuple[str, int], datetime] = {}  # (name, generation) → when its next run is due
         self._now: Callable[[], datetime] = lambda: datetime.now(UTC)
         self._began_ms = int(time.time() * 1000)
@@ -78,6 +82,7 @@ class Runner:
             while not should_stop():
                 self._take_in(consumer)
                 self._reconcile()
+                self._watch()
                 self._look_at_neighbours()
         finally:
             for driver in self._drivers.values():
@@ -172,6 +177,9 @@ class Runner:
             self._log(deleted.name, f"the deletion is not finished, `penstock pipeline delete` does it: {error}")
 
     def _new_driver(self, name: str, applied: Applied) -> DriverProcess:
+        alerts = tuple(Alert.model_validate(given) for given in applied.spec.get("alerts", ()))
+        if name not in self._watches or self._watches[name].alerts != alerts:
+            self._watches[name] = AlertWatch(name, alerts, int(time.time() * 1000))
         folder = self._state_dir if is_local(self._state_dir) else "."
         log_file = Path(folder) / "logs" / f"{name}.log"
         return DriverProcess(
@@ -179,10 +187,33 @@ class Runner:
             self._properties,
             self._state_dir,
             log_file,
-            on_event=self._metrics.take,
+            on_event=self._take_event,
             on_log=lambda line: self._log(name, line),
             allowed=self._allowed,
         )
+
+    # --- alerts ---
+
+    def _take_event(self, event: dict[str, Any]) -> None:
+        """From a driver's own thread."""
+        self._metrics.take(event)
+        watch = self._watches.get(event["pipeline"])
+        if watch is not None:
+            watch.take(event, int(time.time() * 1000))
+
+    def _watch(self) -> None:
+        held = {name: applied for part in self._applied.values() for name, applied in part.items()}
+        for name in [name for name in self._watches if name not in held]:
+            del self._watches[name]
+        now_ms = int(time.time() * 1000)
+        for name, watch in self._watches.items():
+            for alert, firing in watch.tick(now_ms):
+                self._metrics.alert(name, firing.alert, firing.state == FIRING)
+                self._messenger.tell(alert, firing)
+
+    def _alert_to(self, topic: str, value: bytes, key: bytes) -> None:
+        if self._events is not None:
+            self._events.write_to(topic, value, key)
 
     def _log(self, name: str, line: str) -> None:
         if self._events is not None:
