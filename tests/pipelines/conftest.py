@@ -63,9 +63,9 @@ def new_topic(broker: BrokerProcess) -> Callable[..., str]:
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
 
-    def make(partitions: int = 2, label: str = "t", name: str | None = None) -> str:
+    def make(partitions: int = 2, label: str = "t", name: str | None = None, **settings: str) -> str:
         chosen = name or f"{label}-{uuid.uuid4().hex[:8]}"
-        admin.create_topics([NewTopic(chosen, partitions, 1)])[chosen].result(30)
+        admin.create_topics([NewTopic(chosen, partitions, 1, config=settings)])[chosen].result(30)
         return chosen
 
     return make

@@ -22,6 +22,7 @@ from penstock.pipelines.trial import _compare, run_case, run_cases
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
 pytestmark = pytest.mark.spark
+FOR_EVER = {"retention.ms": "-1"}  # the cases have timestamps of long ago
 
 
 @pytest.mark.parametrize("name", ["clean-orders", "sessions", "table-to-changelog"])
@@ -39,7 +40,7 @@ def test_example_reaches_its_sinks(
     data = load(EXAMPLES / f"{name}.yml").to_data()
     data["name"] = f"{name}-{uuid.uuid4().hex[:6]}"
     for source, entry in data["sources"].items():
-        entry["options"]["topic"] = new_topic(partitions=1, label=source)
+        entry["options"]["topic"] = new_topic(partitions=1, label=source, **FOR_EVER)
         write(broker.bootstrap, entry["options"]["topic"], case["given"].get(source, []))
     for sink, entry in data["sinks"].items():
         entry["options"]["topic"] = new_topic(partitions=1, label=sink)
@@ -92,7 +93,9 @@ def test_a_table_is_loaded_whole_before_the_first_row_looks_something_up(
     produce: Callable[..., None],
     read_topic: Callable[..., Any],
 ) -> None:
-    orders, customers, out = (new_topic(partitions=1, label=label) for label in ("orders", "customers", "out"))
+    orders, customers, out = (
+        new_topic(partitions=1, label=label, **FOR_EVER) for label in ("orders", "customers", "out")
+    )
     produce(orders, [json.dumps({"order_id": f"o{n}", "customer_id": f"c{n}"}) for n in range(20)])
     produce(customers, [(f"c{n}", json.dumps({"name": f"n{n}"})) for n in range(40)])
     # An update whose clock was behind, and which is the newest nevertheless.
