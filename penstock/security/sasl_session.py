@@ -46,7 +46,11 @@ class SaslSession:
         exchange = self._exchange
         if exchange is None:
             raise IllegalState("a handshake comes first")
-        step = await exchange.step(data)
+        try:
+            step = await exchange.step(data)
+        except AuthenticationFailed:
+            self._exchange = None  # one guess: what stands behind it in the pipe belongs to no exchange
+            raise
         if step.outcome is not None:
             known = self.outcome
             if known is not None and known.principal != step.outcome.principal:

@@ -92,6 +92,23 @@ def test_a_session_may_be_renewed_by_the_same_user_and_mechanism_only() -> None:
         asyncio.run(story(broker))
 
 
+def test_one_handshake_allows_one_guess(broker: penstock.Broker) -> None:
+    """Guesses that stand in the pipe behind a wrong one are not looked at."""
+    from raw_client import RawClient, request_frame
+
+    handshake = messages.api("sasl_handshake").Request(mechanism="PLAIN")
+    guesses = messages.api("sasl_authenticate")
+    with RawClient(broker.port) as client:
+        client.send(
+            request_frame("sasl_handshake", 1, handshake)
+            + request_frame("sasl_authenticate", 2, guesses.Request(auth_bytes=b"\0anna\0wrong"))
+            + request_frame("sasl_authenticate", 2, guesses.Request(auth_bytes=b"\0anna\0a"))
+        )
+        assert client.read_response("sasl_handshake", 1)[1].error_code == 0
+        assert client.read_response("sasl_authenticate", 2)[1].error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert client.is_closed()
+
+
 def test_without_a_limit_nobody_authenticates_twice(broker: penstock.Broker) -> None:
     async def story() -> None:
         connection = await connect(broker)
