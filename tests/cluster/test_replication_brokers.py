@@ -324,9 +324,13 @@ def test_isr_changes_do_not_wait_for_a_frozen_controller(cluster: Cluster) -> No
         partitions = admin.list_topics("stalled", timeout=20).topics["stalled"].partitions
         return sorted(partitions[0].isrs) if partitions else []
 
+    producer = Producer({"bootstrap.servers": cluster.address(leader), "acks": "1", "log_level": 0})
     pid = cluster.pid(controller)
     os.kill(pid, signal.SIGSTOP)
     try:
+        for number in range(10):  # what the frozen one lacks: its leader asks it to record that it lags
+            producer.produce("stalled", str(number).encode())
+        producer.flush(60)
         cluster.until(lambda: in_sync() == others, "the frozen one has left the ISR")
         cluster.kill(follower)
         cluster.restart_only(follower)
