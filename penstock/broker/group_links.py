@@ -135,7 +135,9 @@ class JournalWriter:
 
         host, port = self._broker.inter_broker.address(self._broker.node_id)
         security = self._broker.inter_broker.security() or Security()
-        async with Client([f"{host}:{port}"], client_id="penstock-journal", security=security) as client:
+        introduce = self._broker.inter_broker.introduce
+        client_id = "penstock-journal"
+        async with Client([f"{host}:{port}"], client_id=client_id, security=security, on_open=introduce) as client:
             while True:
                 entry = await self._queue.get()
                 await self._write(client, entry)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.connection_limits import plain_host
 from penstock.security.authentication import inter_broker_security
 from penstock.security.broker_proof import PROOF_FEATURE, PROOF_KEY, Dialler, ProofFailed, read_message
 from penstock.security.principal import ANONYMOUS, USER, Principal
@@ -61,6 +62,22 @@ class InterBroker:
             raise ConnectionError(str(error)) from error
         if refused:
             raise ConnectionError(f"broker {registration.broker_id} refused the proof: {str(refused)[:200]}")
+
+    async def introduce(self, connection: Connection) -> None:
+        """Makes a connection that a client of ours opened known as this broker's."""
+        broker = self._broker
+        for registration in broker.image.brokers.values():
+            endpoint = registration.endpoints.get(broker.settings.inter_broker_listener)
+            reached = endpoint is not None and (endpoint.host, endpoint.port) == (connection.host, connection.port)
+            if reached and registration.broker_id != broker.node_id:
+                await self._prove(connection, registration)
+                return
+        # To ourselves no proof is needed: we see both ends.
+        for listener in broker.listeners:
+            for other in listener.connections:
+                host, port = other.sock.getpeername()[:2]
+                if (plain_host(host), port) == connection.local_address:
+                    other.broker_id, other.access = broker.node_id, None
 
     def is_broker_principal(self, ctx: RequestContext) -> bool:
         """Where connections are authenticated, a broker must also have a broker's name."""

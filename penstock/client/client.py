@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -57,6 +57,7 @@ class Client:
         security: Security | None = None,
         retry: RetryPolicy | None = None,
         connect_timeout_s: float = 10.0,
+        on_open: Callable[[Connection], Awaitable[None]] | None = None,
         request_timeout_s: float = 30.0,
         metadata_max_age_s: float = 300.0,
     ) -> None:
@@ -66,6 +67,7 @@ class Client:
         self.retry = retry or RetryPolicy()
         self.view = ClusterView()
         self._connect_timeout_s = connect_timeout_s
+        self._on_open = on_open  # what each new connection must do before it is used
         self._request_timeout_s = request_timeout_s
         self._metadata_max_age_s = metadata_max_age_s
         self._topic_seen_at: dict[str, float] = {}
@@ -113,6 +115,12 @@ class Client:
             opened = await Connection.open(
                 host, port, self.client_id, self.security, self._connect_timeout_s, self._request_timeout_s
             )
+            if self._on_open is not None:
+                try:
+                    await self._on_open(opened)
+                except BaseException:
+                    opened.close()
+                    raise
             self._connections[address] = opened
             return opened
 

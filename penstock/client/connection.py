@@ -124,6 +124,13 @@ class Connection:
         return f"{self.host}:{self.port}"
 
     @property
+    def local_address(self) -> tuple[str, int]:
+        """Host and port of our end."""
+        assert self._transport is not None
+        host, port = self._transport.get_extra_info("sockname")[:2]
+        return host, port
+
+    @property
     def closed(self) -> bool:
         return self._lost is not None or self._transport is None or self._transport.is_closing()
 

@@ -193,3 +193,34 @@ def test_without_an_authorizer_the_acl_apis_say_so() -> None:
 def test_settings_that_could_not_act_are_refused(name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=name):
         Settings.load(None, {name: value})
+
+
+def test_the_broker_writes_its_journal_whatever_the_acls_say() -> None:
+    from penstock.security.acl_model import AclBinding, Operation, PatternType, Permission, ResourceType
+    from penstock.security.acls import AclSet
+
+    rule = AclBinding(
+        ResourceType.GROUP, "g", PatternType.LITERAL, "User:ANONYMOUS", "*", Operation.READ, Permission.ALLOW
+    )
+    settings = SETTINGS | {"allow.everyone.if.no.acl.found": "false", "super.users": "User:root"}
+    with penstock.Broker(settings=settings) as running:
+        broker = running._broker
+        broker.loop.call_soon_threadsafe(broker.authorizer.take, AclSet.of([rule]))
+        guest = RoleSession(running.port, GUEST)
+        guest.request("find_coordinator", 4, key_type=0, coordinator_keys=["g"])
+        join = {"group_id": "g", "session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000,
+                "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}]}  # fmt: skip
+        member = guest.request("join_group", 5, **join).member_id
+        joined = guest.request("join_group", 5, **join, member_id=member)
+        assert joined.error_code == 0
+        assignment = [{"member_id": member, "assignment": b""}]
+        guest.request("sync_group", 3, group_id="g", generation_id=1, member_id=member, assignments=assignment)
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            replica = broker.replicas.find("__penstock_rebalances", 0)
+            if replica is not None and replica.log.log_end_offset > 0:
+                break
+            time.sleep(0.05)
+        else:
+            pytest.fail("nothing was journalled")
+        guest.close()
