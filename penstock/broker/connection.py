@@ -82,6 +82,7 @@ class Connection:
         "local_address",
         "loop",
         "max_frame_bytes",
+        "metered_at",
         "mute_next",
         "on_close",
         "outbox",
@@ -94,6 +95,7 @@ class Connection:
         "slots",
         "sock",
         "start",
+        "unmetered_bytes",
         "view",
         "warming",
     )
@@ -115,6 +117,8 @@ class Connection:
         self.client_id = ""  # of the fetch in work, while quotas are set
         self.proof: Any = None  # a proof of that under way
         self.access: Access | None = None  # what it may do, as far as it was asked; see security.authorizer
+        self.metered_at = -1.0  # the wake-up in which its produces were last counted
+        self.unmetered_bytes = 0
         self.produce_meter: Any = None  # (limits, client id on the wire, the meter by them), while quotas are set
         self.produce_shape: ProduceShape | None = None  # what its last produce looked like
         self.sasl: SaslSession | None = None

@@ -66,6 +66,7 @@ class ProduceHandler:
         self.stats = dispatcher.stats
         self.api_stats = route.stats
         self.authorizer = self.broker.authorizer
+        self.meters_time = False  # whether quotas on time are set
         self.slow = SlowProduce(self)
         self.pending: list[PendingProduce | ShapedProduce] = []
         dispatcher.before_send.append(self.complete)
@@ -119,12 +120,18 @@ class ProduceHandler:
     def handle_metered(
         self, connection: Connection, version: int, correlation_id: int, position: int, end: int
     ) -> None:
-        """The same where quotas are set."""
+        """The same where quotas are set. What comes in one wake-up is counted together, with the next one's first."""
+        dispatcher = self.dispatcher
+        if connection.metered_at is dispatcher.now and not self.meters_time:
+            connection.unmetered_bytes += end - position
+            self.handle_frame(connection, version, correlation_id, position, end)
+            return
         quotas = self.broker.quotas
         if quotas is None:
             self.handle_frame(connection, version, correlation_id, position, end)
             return
-        dispatcher = self.dispatcher
+        self.meters_time = quotas.measures_time
+        connection.metered_at = dispatcher.now
         client_id_at = dispatcher.header_position + 8
         known = connection.produce_meter
         if known is None or known[0] is not quotas.limits or not connection.buffer.startswith(known[1], client_id_at):
@@ -132,7 +139,9 @@ class ProduceHandler:
             head = bytes(connection.view[client_id_at : client_id_at + 2 + len(client_id.encode())])
             known = connection.produce_meter = (quotas.limits, head, quotas.meter(PRODUCE, connection, client_id))
         pause_ms = 0
-        if known[2] is not None and (pause := known[2].record(end - dispatcher.header_position, dispatcher.now)):
+        used = connection.unmetered_bytes + end - dispatcher.header_position
+        connection.unmetered_bytes = 0
+        if known[2] is not None and (pause := known[2].record(used, dispatcher.now)):
             pause_ms = quotas.told(PRODUCE, pause)
         if not pause_ms and not quotas.measures_time:
             self.handle_frame(connection, version, correlation_id, position, end)
