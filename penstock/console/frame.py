@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from urllib.parse import unquote
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, RedirectResponse, Response
 from nicegui import PageArguments, app, ui
+from nicegui.events import GenericEventArguments
 
 from penstock.client.errors import ClientError
 from penstock.console import nicegui_setup, theme
@@ -75,7 +77,8 @@ class _Frame:
         content = ui.element("div").props("id=pk-main tabindex=-1").style("width: 100%")
         client = ui.context.client
         await client.connected(timeout=30)
-        self._clock = Clock(str(await ui.run_javascript("penstockConsole.zone()", timeout=10)))
+        with contextlib.suppress(TimeoutError):  # the browser went away, or is very slow: then it is UTC
+            self._clock = Clock(str(await ui.run_javascript("penstockConsole.zone()", timeout=10)))
         with content:
             prefix = f"/c/{segment(self._viewer.cluster.name)}"
             routes: dict[str, Callable[..., Any]] = {prefix + page.path: self._opener(page) for page in PAGES}
@@ -200,7 +203,6 @@ class _Frame:
         made.on("click", self._open_search)
 
     def _open_search(self) -> None:
-        found: list[dict[str, str]] = []
         newest = 0
 
         def address(row: dict[str, str]) -> str:
@@ -215,19 +217,27 @@ class _Frame:
             dialog.close()
             ui.navigate.to(address(row))
 
-        async def search(words: str) -> None:
+        async def find(words: str) -> list[dict[str, str]]:
             pages = [
                 {"kind": "page", "name": page.label, "path": page.path}
                 for page in PAGES
-                if page.label and words.casefold() in page.label.casefold()
+                if page.label and self._viewer.may(page.role) and words.strip().casefold() in page.label.casefold()
             ]
+            return pages + await self._viewer.ask(overview.find, words)
+
+        async def jump_to_first(event: GenericEventArguments) -> None:
+            """To what the box says now: the list below it may still be that of fewer letters."""
+            found = await find(str(event.args or ""))
+            if found:
+                jump(found[0])
+
+        async def search(words: str) -> None:
             nonlocal newest
             newest += 1
             mine = newest
-            names = await self._viewer.ask(overview.find, words)
+            found = await find(words)
             if mine != newest:
                 return  # an older question was answered later
-            found[:] = pages + names
             results.clear()
             with results:
                 for row in found:
@@ -247,7 +257,7 @@ class _Frame:
             words = ui.input(placeholder="Topics, groups, pipelines, brokers, pages")
             words.props('outlined dense autofocus debounce=150 aria-label="Search for"')
             words.on_value_change(lambda event: search(event.value or ""))
-            words.on("keydown.enter", lambda: jump(found[0]) if found else None)
+            words.on("keydown.enter", jump_to_first, js_handler="(event) => emit(event.target.value)")
             results = ui.list().style("width: 100%; max-height: 50vh; overflow: auto")
         dialog.open()
         ui.timer(0, lambda: search(""), once=True)

@@ -61,6 +61,8 @@ class Snapshot:
     starts: Mapping[Key, int]
     folders: tuple[Mapping[str, Any], ...]
     pipelines: tuple[Mapping[str, Any], ...]
+    broker_rates: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    """Records that it took in as leader, bytes that it wrote, per second."""
     figures: Mapping[str, float] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
     """What this cluster cannot tell → why."""
@@ -87,6 +89,10 @@ def look(session: Session, before: Snapshot | None, ages: LagAges | None = None)
     topics = _topics(view, ends, starts, folders, before, seconds)
     groups = _tolerant("groups", missing, lambda: _groups(session, ends, before, seconds, ages, at_ms), {})
     pipelines = _tolerant("pipelines", missing, lambda: _pipelines(session, view), ())
+    loads = _broker_rates(view, ends, folders, before, seconds) if before is not None and seconds else {}
+    figures = _figures(topics, groups, pipelines) if before is not None else {}
+    for node, (records, written) in loads.items():
+        figures |= {f"broker:{node}:in": records, f"broker:{node}:in_bytes": written}
     return Snapshot(
         at_ms=at_ms,
         took_ms=(time.monotonic() - began) * 1000,
@@ -98,9 +104,26 @@ def look(session: Session, before: Snapshot | None, ages: LagAges | None = None)
         starts=starts,
         folders=tuple(folders),
         pipelines=tuple(pipelines),
-        figures=_figures(topics, groups, pipelines) if before is not None else {},
+        broker_rates=loads,
+        figures=figures,
         missing=missing,
     )
+
+
+def _broker_rates(
+    view: ClusterView, ends: Mapping[Key, int], folders: Any, before: Snapshot, seconds: float
+) -> dict[int, tuple[float, float]]:
+    records, written = dict.fromkeys(view.brokers, 0), dict.fromkeys(view.brokers, 0)
+    for topic in view.topics.values():
+        for index, partition in topic.partitions.items():
+            key = (topic.name, index)
+            if partition.leader_id in records and key in ends and key in before.ends:
+                records[partition.leader_id] += max(0, ends[key] - before.ends[key])
+    old = {(folder["broker"], key): size for folder in before.folders for key, size in folder["sizes"].items()}
+    for folder in folders:
+        for key, size in folder["sizes"].items():
+            written[folder["broker"]] += max(0, size - old.get((folder["broker"], key), size))
+    return {node: (records[node] / seconds, written[node] / seconds) for node in view.brokers}
 
 
 def _tolerant(what: str, missing: dict[str, str], ask: Any, otherwise: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from penstock.console.data.viewer import Viewer
 from penstock.operate import admin, configs, reassignments
 from penstock.operate.brokers import known_broker
-from penstock.operate.errors import ExitCode, UserError, usage_error
+from penstock.operate.errors import ExitCode, UserError, not_found, usage_error
 from penstock.operate.reassignment_plan import even_plan
 from penstock.operate.reassignments import Plan
 
@@ -24,16 +24,25 @@ def brokers(viewer: Viewer) -> list[dict[str, Any]]:
             "controller": node == snapshot.view.controller_id,
             "leads": sum(p.leader_id == node for p in partitions),
             "replicas": sum(node in p.replicas for p in partitions),
+            "records_per_second": snapshot.broker_rates.get(node, (None, None))[0],
+            "bytes_per_second": snapshot.broker_rates.get(node, (None, None))[1],
             "bytes": sum(f["bytes"] for f in snapshot.folders if f["broker"] == node),
             "free_bytes": _least([f["free_bytes"] for f in snapshot.folders if f["broker"] == node]),
             "folders": [
-                {key: value for key, value in folder.items() if key != "sizes"}
+                {"replicas": len(folder["sizes"])} | {key: value for key, value in folder.items() if key != "sizes"}
                 for folder in snapshot.folders
                 if folder["broker"] == node
             ],
         }
         for node, address in sorted(snapshot.view.brokers.items())
     ]
+
+
+def broker(viewer: Viewer, node: int) -> dict[str, Any]:
+    for row in brokers(viewer):
+        if row["id"] == node:
+            return row
+    raise not_found("broker", str(node), (str(known) for known in viewer.snapshot.view.brokers))
 
 
 def _least(values: list[int | None]) -> int | None:
@@ -57,8 +66,31 @@ def configure(viewer: Viewer, node: int | None, changes: Mapping[str, str | None
 
 
 def unusual(viewer: Viewer) -> list[dict[str, Any]]:
-    """Partitions that move, miss replicas, or have no leader."""
-    return [row for row in reassignments.unusual_partitions(viewer.session) if viewer.sees(row["topic"])]
+    """Partitions that move, miss replicas, or have no leader; of moves, how much of the data has arrived."""
+    rows = [row for row in reassignments.unusual_partitions(viewer.session) if viewer.sees(row["topic"])]
+    sizes = _sizes(viewer)
+    for row in rows:
+        whole = sizes.get((row["leader"], row["topic"], row["partition"]), 0)
+        arrived = [sizes.get((node, row["topic"], row["partition"]), 0) for node in row["adding"]]
+        row["progress"] = min(1.0, sum(arrived) / (whole * len(arrived))) if arrived and whole else None
+    return rows
+
+
+def _sizes(viewer: Viewer) -> dict[tuple[int | None, str, int], int]:
+    return {
+        (folder["broker"], *key): size for folder in viewer.snapshot.folders for key, size in folder["sizes"].items()
+    }
+
+
+def bytes_to_copy(viewer: Viewer, moves: list[dict[str, Any]]) -> int:
+    """How much a plan would send through the network."""
+    sizes = _sizes(viewer)
+    largest: dict[tuple[str, int], int] = {}
+    for (_, name, index), size in sizes.items():
+        largest[name, index] = max(size, largest.get((name, index), 0))
+    return sum(
+        largest.get((row["topic"], row["partition"]), 0) * len(set(row["to"]) - set(row["from"])) for row in moves
+    )
 
 
 def plan(viewer: Viewer, topics: list[str] | None = None, nodes: list[int] | None = None) -> list[dict[str, Any]]:
@@ -106,6 +138,9 @@ def cancel_moves(viewer: Viewer) -> int:
 
 
 def unthrottle(viewer: Viewer, topics: list[str]) -> None:
+    """Moves that are over need no limit any more."""
+    for name in topics:
+        viewer.topic(name)
     with viewer.change("admin", "partition.unthrottle", ", ".join(topics)) as session:
         reassignments.unthrottle(session, set(topics))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from penstock.console.data.paging import Page, Query, page_of
 from penstock.console.data.viewer import Viewer
 from penstock.operate import transactions as operate
+from penstock.operate.errors import UserError
 
 
 def _agreed(_question: str) -> None:
@@ -23,7 +25,19 @@ def transaction_page(viewer: Viewer, query: Query | None = None, *, only_open: b
         for t in operate.listed(viewer.session)
         if not only_open or t.transaction_state == "Ongoing"
     ]
-    return page_of(rows, query or Query(), name="id")
+    page = page_of(rows, query or Query(), name="id")
+    return Page([_with_age(viewer, dict(row)) for row in page.rows], page.total)
+
+
+def _with_age(viewer: Viewer, row: dict[str, Any]) -> dict[str, Any]:
+    """Coordinators list names and states; of open ones on the page we ask for more."""
+    row |= {"age_seconds": None, "partitions": []}
+    if row["state"] == "Ongoing":
+        with contextlib.suppress(UserError):  # it has ended and is forgotten meanwhile
+            found = operate.transaction_row(operate.described(viewer.session, row["id"]))
+            seen = [name for name in found["partitions"] if viewer.sees(name.rpartition("-")[0])]
+            row |= {"age_seconds": found["age_seconds"], "partitions": seen}
+    return row
 
 
 def transaction(viewer: Viewer, transactional_id: str) -> dict[str, Any]:
@@ -40,9 +54,10 @@ def hanging(viewer: Viewer, seconds: float = 900.0) -> list[dict[str, Any]]:
     return operate.hanging(viewer.session, seconds, topics)
 
 
-def abort(viewer: Viewer, transactional_id: str) -> None:
-    with viewer.change("admin", "transaction.abort", transactional_id) as session:
-        operate.abort_by_id(session, transactional_id, _agreed)
+def abort(viewer: Viewer, transactional_id: str) -> bool:
+    """True: it is aborted. False: a pipeline had decided on it, so it is committed."""
+    with viewer.change("admin", "transaction.end", transactional_id) as session:
+        return operate.abort_by_id(session, transactional_id, _agreed)
 
 
 def abort_hanging(viewer: Viewer, topic: str, partition: int, producer_id: int) -> None:

@@ -3,6 +3,28 @@
 from __future__ import annotations
 
 from penstock.console.page import Page
-from penstock.console.pages import group, groups, overview, topic, topics
+from penstock.console.pages import (
+    broker,
+    brokers,
+    doctor,
+    group,
+    groups,
+    overview,
+    topic,
+    topics,
+    transaction,
+    transactions,
+)
 
-PAGES: tuple[Page, ...] = (overview.PAGE, topics.PAGE, topic.PAGE, groups.PAGE, group.PAGE)
+PAGES: tuple[Page, ...] = (
+    overview.PAGE,
+    topics.PAGE,
+    topic.PAGE,
+    groups.PAGE,
+    group.PAGE,
+    transactions.PAGE,
+    transaction.PAGE,
+    brokers.PAGE,
+    broker.PAGE,
+    doctor.PAGE,
+)

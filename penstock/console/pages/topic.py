@@ -8,8 +8,8 @@ from nicegui import ui
 
 from penstock.console.data import overview, topics
 from penstock.console.page import Here, Page
+from penstock.console.pages.settings_table import settings_table
 from penstock.console.pages.topic_messages import MessagesTab
-from penstock.console.pages.topic_settings import settings_tab
 from penstock.console.widgets import numbers
 from penstock.console.widgets.chart import TimeChart
 from penstock.console.widgets.dialogs import attempt, buttons, confirm_typed, dialog
@@ -53,7 +53,12 @@ async def build(here: Here) -> None:
         with ui.tab_panel("consumers"):
             consumers = await _consumers(here, topic)
         with ui.tab_panel("settings"):
-            await settings_tab(here, name)
+            may_change = here.viewer.may("editor")
+            await settings_table(
+                lambda: here.viewer.ask(topics.topic_configs, name),
+                (lambda changes: here.viewer.ask(topics.configure, name, changes)) if may_change else None,
+                "topic",
+            )
 
     async def refresh() -> None:
         now = await here.viewer.ask(topics.topic, name)

@@ -66,6 +66,11 @@ def list_brokers(viewer: Asker) -> list[dict[str, Any]]:
     return brokers.brokers(viewer)
 
 
+@router.get("/brokers/{node}")
+def get_broker(viewer: Asker, node: Node) -> dict[str, Any]:
+    return brokers.broker(viewer, node)
+
+
 @router.get("/brokers/{node}/configs")
 def broker_configs(viewer: Asker, node: Node) -> list[dict[str, Any]]:
     return brokers.broker_configs(viewer, node)
@@ -98,6 +103,12 @@ def cancel_moves(viewer: Asker) -> dict[str, int]:
     return {"cancelled": brokers.cancel_moves(viewer)}
 
 
+@router.post("/partitions/unthrottle", status_code=204)
+def unthrottle(viewer: Asker, body: models.Topics) -> None:
+    """Take away the limits that moves of these topics were started with."""
+    brokers.unthrottle(viewer, body.topics)
+
+
 @router.post("/partitions/elect")
 def elect(viewer: Asker, body: models.Election) -> list[dict[str, Any]]:
     """Leadership back to the preferred replicas."""
@@ -114,9 +125,24 @@ def get_transaction(viewer: Asker, transactional_id: TransactionalId) -> dict[st
     return transactions.transaction(viewer, transactional_id)
 
 
-@router.post("/transaction/abort", status_code=204)
-def abort_transaction(viewer: Asker, body: models.TransactionEnd) -> None:
-    transactions.abort(viewer, body.id)
+@router.post("/transaction/abort")
+def abort_transaction(viewer: Asker, body: models.TransactionEnd) -> dict[str, bool]:
+    """End an open one; what a pipeline has decided on is committed instead."""
+    is_aborted = transactions.abort(viewer, body.id)
+    return {"aborted": is_aborted, "committed": not is_aborted}
+
+
+@router.get("/transactions/hanging")
+def hanging_transactions(
+    viewer: Asker, seconds: Annotated[float, Query(ge=0, le=31_536_000)] = 900.0
+) -> list[dict[str, Any]]:
+    """Open on a partition for so long, and no coordinator will end them."""
+    return transactions.hanging(viewer, seconds)
+
+
+@router.post("/transactions/hanging/abort", status_code=204)
+def abort_hanging_transaction(viewer: Asker, body: models.HangingEnd) -> None:
+    transactions.abort_hanging(viewer, body.topic, body.partition, body.producer_id)
 
 
 @router.get("/pipelines")

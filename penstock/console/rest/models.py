@@ -73,6 +73,10 @@ class Moves(Body):
     throttle: Annotated[int, Field(ge=0, le=2**53)] = 0
 
 
+class Topics(Body):
+    topics: Annotated[list[Name], Field(min_length=1, max_length=10_000)]
+
+
 class Election(Body):
     topic: Name | None = None
     partitions: Annotated[list[Partition], Field(max_length=100_000)] | None = None
@@ -80,6 +84,12 @@ class Election(Body):
 
 class TransactionEnd(Body):
     id: AnyName
+
+
+class HangingEnd(Body):
+    topic: Name
+    partition: Partition
+    producer_id: Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class Desired(Body):

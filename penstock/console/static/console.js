@@ -31,5 +31,8 @@
     event.preventDefault();
     document.getElementById("pk-search")?.click();
   });
+  // A table that is wider than the screen can be scrolled with the keyboard, too.
+  const reachable = () => document.querySelectorAll(".q-table__middle:not([tabindex])").forEach((box) => (box.tabIndex = 0));
+  window.addEventListener("load", () => new MutationObserver(reachable).observe(document.body, { childList: true, subtree: true }));
   window.addEventListener("load", () => setTimeout(applyTheme, 0));
 })();

@@ -60,6 +60,14 @@ def buttons(made: ui.dialog, label: str, work: Callable[[], Awaitable[bool]], *,
         return (danger if dangerous else primary)(label, do)
 
 
+def confirm(
+    title: str, explanation: str, label: str, work: Callable[[], Awaitable[bool]], *, dangerous: bool = False
+) -> None:
+    """For what can be taken back, or costs something: one more click."""
+    with dialog(title, explanation) as made:
+        buttons(made, label, work, dangerous=dangerous)
+
+
 def confirm_typed(title: str, explanation: str, word: str, label: str, work: Callable[[], Awaitable[bool]]) -> None:
     """For what cannot be undone: the name has to be typed before the button works."""
     with dialog(title, explanation) as made:

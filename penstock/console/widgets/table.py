@@ -11,6 +11,8 @@ from nicegui import ui
 from penstock.console.data.paging import Page, Query, Row, page_of
 from penstock.console.widgets.pieces import empty_state
 
+SIZES = (25, 50, 100)
+
 
 @dataclass(frozen=True)
 class Column:
@@ -74,7 +76,9 @@ class ServerTable:
                     "rowsNumber": 0,
                 },
             )
-            self._table.props('flat binary-state-sort rows-per-page-label="Rows" :rows-per-page-options="[25,50,100]"')
+            self._table.props(
+                f'flat binary-state-sort rows-per-page-label="Rows" :rows-per-page-options="{list(SIZES)}"'
+            )
             self._table.classes(classes)
             self._table.on("request", self._on_request)
             self._table.on_pagination_change(self._on_pagination)
@@ -130,6 +134,14 @@ class ServerTable:
         if self._table.is_deleted:
             return
         self._total = page.total
+        if page.total > min(SIZES):
+            self._table.props(remove="hide-pagination")
+        else:
+            self._table.props("hide-pagination")
+        if page.total or self._query.search:
+            self._table.props(remove="hide-header")
+        else:
+            self._table.props("hide-header")
         self._table.rows = [self._row(row) for row in page.rows]
         self._table.pagination = {
             "sortBy": self._query.sort or None,
