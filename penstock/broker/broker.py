@@ -35,6 +35,7 @@ from penstock.cluster.image import Endpoint, ImageDelta, MetadataImage
 from penstock.cluster.image_holder import ImageHolder
 from penstock.cluster.loading import holds_replicas, read_all_configs
 from penstock.cluster.member import ClusterMember
+from penstock.log.inspector import Inspector
 from penstock.log.log_directory import is_known_folder, stored_node_id
 from penstock.log.log_manager import LogManager
 from penstock.replication.replica_manager import ReplicaManager
@@ -141,6 +142,7 @@ class Broker:
 
     def _bind(self) -> None:
         self.dispatcher = Dispatcher(self, self.loop)
+        self.inspector = Inspector()
         self.limits = ConnectionLimits(self.settings)
         advertised = self.settings.advertised_listeners
         inter_broker = self.settings.inter_broker_listener
@@ -379,6 +381,7 @@ class Broker:
             self.secret_keeper.stop()
         if self.tokens is not None:
             await self.tokens.stop()
+        self.inspector.close()
         epochs = (self.member.incarnation, self.member.broker_epoch)
         await self.loop.run_in_executor(None, lambda: self.log_manager.stop(broker_epochs=epochs))
         if self.acls is not None:
@@ -409,6 +412,7 @@ class Broker:
             self._background.stop()
         for listener in self.listeners:
             listener.close()
+        self.inspector.close()
         if hasattr(self, "log_manager"):
             await self.loop.run_in_executor(None, lambda: self.log_manager.stop(clean=False))
         if self.acls is not None:

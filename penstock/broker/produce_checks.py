@@ -15,7 +15,7 @@ LOG_OVERHEAD_BYTES: Final = 12
 MAGIC_AT: Final = 16
 ATTRIBUTES_AT: Final = 22  # the low byte
 TRANSACTIONAL: Final = 0x10
-_CODEC: Final = 0x07
+CODEC_MASK: Final = 0x07
 _ZSTD: Final = 4
 _SMALLEST_LENGTH: Final = 14
 _NONE: Final = 0
@@ -43,7 +43,7 @@ def first_batch(records: Buffer, version: int) -> tuple[Buffer, int, str | None]
         records, error, message = _cut_out(records, size, version)
         if error:
             return b"", error, message
-    if version < 7 and records[ATTRIBUTES_AT] & _CODEC == _ZSTD:
+    if version < 7 and records[ATTRIBUTES_AT] & CODEC_MASK == _ZSTD:
         return (
             b"",
             int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),

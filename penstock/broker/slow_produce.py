@@ -1,4 +1,4 @@
-"""Produces that cannot append at once: batches that must be opened in a thread, transactions that must be verified."""
+"""Produces that cannot append at once: batches that another process must open, transactions that must be verified."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.connection import Connection
 from penstock.broker.pending_produce import PendingProduce
-from penstock.broker.produce_checks import first_batch, has_transactional_batch
+from penstock.broker.produce_checks import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, first_batch, has_transactional_batch
 from penstock.broker.produce_codec import PartitionResult, ProduceRequest
 from penstock.cluster.topic_names import INTERNAL_TOPICS
-from penstock.log.validation import inspect, needs_inspection
+from penstock.log.validation import needs_inspection
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-OPEN_IN_WORKER_BYTES = 64 * 1024  # batches that must be opened and are larger go to a thread
+ALWAYS_QUICK_BYTES = 4 * 1024  # so little is opened at once, if it is not compressed
 
 
 class SlowProduce:
@@ -37,7 +37,9 @@ class SlowProduce:
             return True
         for name, partitions in request.topics:
             for index, start, size in partitions:
-                if size <= OPEN_IN_WORKER_BYTES:
+                if size <= ALWAYS_QUICK_BYTES and (
+                    size < HEADER_BYTES or not connection.buffer[start + ATTRIBUTES_AT] & CODEC_MASK
+                ):
                     continue
                 topic = self._handler.topic_name(name, version)
                 partition: Any = None if topic is None else self._broker.replicas.partitions.get((topic, index))
@@ -125,7 +127,7 @@ class SlowProduce:
     async def _inspect(
         self, connection: Connection, topics: list[tuple[bytes, list[tuple[int, bytes]]]], version: int
     ) -> dict[tuple[str, int], Any]:
-        """What a thread found in the large batches that must be opened."""
+        """What another process found in the batches that must be opened and are not small."""
         found: dict[tuple[str, int], Any] = {}
         for name, partitions in topics:
             topic = self._handler.topic_name(name, version)
@@ -133,15 +135,13 @@ class SlowProduce:
                 continue
             for index, batch in partitions:
                 partition: Any = self._broker.replicas.partitions.get((topic, index))
-                if (
-                    partition is not None
-                    and len(batch) > OPEN_IN_WORKER_BYTES
-                    and not first_batch(batch, 13)[1]
-                    and needs_inspection(batch, partition.log.config)
-                ):
-                    found[(topic, index)] = await self._dispatcher.loop.run_in_executor(
-                        None, inspect, batch, partition.log.config, self._broker.clock.now_ms()
+                alone, error, _ = first_batch(batch, version)
+                if partition is not None and not error and needs_inspection(alone, partition.log.config):
+                    log = partition.log
+                    opened = self._broker.inspector.submit(
+                        bytes(alone), log.config, self._broker.clock.now_ms(), log.name
                     )
+                    found[(topic, index)] = await asyncio.wrap_future(opened)
         return found
 
     def _append(

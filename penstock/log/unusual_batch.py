@@ -98,7 +98,7 @@ def _inspected(
     in_the_future = header.max_timestamp - now_ms > log.after_max_ms
     if not opened and not in_the_future and not header.attributes & LOG_APPEND_TIME_BIT:
         return None
-    if opened or is_quickly_inspected(len(batch), header.attributes, header.record_count):
+    if opened or is_quickly_inspected(batch, header.attributes, header.record_count):
         return inspect(batch, log.config, now_ms, log.name)
     return judged_by_header(batch, header.attributes, in_the_future, log.config)
 

@@ -1,7 +1,7 @@
 """Checks of batches before a leader takes them in, with Kafka's answers and in Kafka's order (LogValidator).
 
 Most are decided by the header. Only where a rule cannot be kept otherwise (compacted topics, another codec, bounds on
-timestamps) a batch is opened: `inspect` is pure, so that large ones can go through it in a worker thread first.
+timestamps) a batch is opened: `inspect` is pure, so that large ones can go through it in another process first.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from penstock.base.settings import LogConfig
+from penstock.log.record_checks import examine, refusal
 from penstock.log.results import RecordError
 from penstock.protocol import codecs
 from penstock.protocol.batch import (
@@ -31,7 +32,7 @@ from penstock.protocol.batch import (
 from penstock.protocol.codecs import CODEC_BY_NAME, Codec, CodecError, TooLarge
 from penstock.protocol.crc import crc32c
 from penstock.protocol.errors import ErrorCode
-from penstock.protocol.records import InvalidRecords, Record, count_framed_records, decode_records
+from penstock.protocol.records import InvalidRecords, count_framed_records
 
 Buffer = bytes | bytearray | memoryview
 
@@ -44,7 +45,7 @@ MIN_RECORD_BYTES: Final = 7
 INLINE_INSPECTION_MAX_BYTES: Final = 64 * 1024
 INLINE_COMPRESSED_MAX_BYTES: Final = 2 * 1024
 INLINE_RECORDS_MAX: Final = 1000
-"""Larger batches should be inspected in a worker thread."""
+"""Larger batches are inspected in a process of their own (`inspector`)."""
 
 _FOREVER: Final = 2**63 - 1
 _LENGTH: Final = Struct(">i")
@@ -177,20 +178,29 @@ def must_open(attributes: int, config: LogConfig) -> bool:
 
 
 def needs_inspection(batch: Buffer, config: LogConfig) -> bool:
-    """Cheap: whether the broker should run `inspect` on this batch in a worker before the append.
+    """Cheap: whether the broker should have this batch inspected by another process before the append.
 
     False for small ones: the log inspects those itself.
     """
     if not may_open(config) or len(batch) < HEADER_BYTES:
         return False
     fields = HEADER.unpack_from(batch)
-    return must_open(fields[5], config) and not is_quickly_inspected(len(batch), fields[5], fields[12])
+    return must_open(fields[5], config) and not is_quickly_inspected(batch, fields[5], fields[12])
 
 
-def is_quickly_inspected(size: int, attributes: int, count: int) -> bool:
+def is_quickly_inspected(batch: Buffer, attributes: int, count: int) -> bool:
     """Whether opening the batch on the loop is fine. Compressed bytes say little about what comes out of them."""
-    limit = INLINE_COMPRESSED_MAX_BYTES if attributes & CODEC_MASK else INLINE_INSPECTION_MAX_BYTES
-    return size <= limit and count <= INLINE_RECORDS_MAX
+    if not attributes & CODEC_MASK:
+        return len(batch) <= INLINE_INSPECTION_MAX_BYTES and count <= INLINE_RECORDS_MAX
+    if len(batch) > INLINE_COMPRESSED_MAX_BYTES or count > INLINE_RECORDS_MAX:
+        return False
+    try:
+        codecs.decompress(Codec(attributes & CODEC_MASK), batch[HEADER_BYTES:], INLINE_INSPECTION_MAX_BYTES)
+    except TooLarge:
+        return False
+    except (CodecError, ValueError):
+        return True  # refused as quickly as that was found
+    return True
 
 
 def judged_by_header(batch: Buffer, attributes: int, in_the_future: bool, config: LogConfig) -> Inspection:
@@ -214,8 +224,7 @@ def inspect(batch: Buffer, config: LogConfig, now_ms: int, name: str = "") -> In
         if header.size == size and crc32c(memoryview(batch)[CRC_START:]) != header.crc:
             return Inspection(ErrorCode.CORRUPT_MESSAGE, batch)
         payload = read_payload(batch, header, max(_MAX_UNCOMPRESSED_BYTES, config.max_message_bytes))
-        append_time = header.max_timestamp if header.is_log_append_time else None
-        records = decode_records(payload, header.record_count, header.base_offset, header.base_timestamp, append_time)
+        found = examine(payload, header, config, now_ms, name)
     except TooLarge as error:
         return Inspection(ErrorCode.MESSAGE_TOO_LARGE, batch, message=None, detail=str(error))
     except CodecError as error:
@@ -223,58 +232,17 @@ def inspect(batch: Buffer, config: LogConfig, now_ms: int, name: str = "") -> In
         return Inspection(ErrorCode.UNKNOWN_SERVER_ERROR, batch, message=None, detail=str(error))
     except (InvalidRecords, InvalidBatch) as error:
         return Inspection(ErrorCode.INVALID_RECORD, batch, message=None, detail=str(error))
-    faults = _record_faults(records, header, config, now_ms, name)
-    if faults:
-        return _refused(batch, faults)
-    return Inspection(ErrorCode.NONE, _rebuilt(batch, header, payload, records, config))
+    if found.fault_count:
+        error, text = refusal(found)
+        return Inspection(error, batch, found.errors, text)
+    return Inspection(ErrorCode.NONE, _rebuilt(batch, header, payload, found.max_timestamp, config))
 
 
-def _record_faults(
-    records: list[Record], header: BatchHeader, config: LogConfig, now_ms: int, name: str
-) -> list[tuple[ErrorCode, RecordError]]:
-    faults: list[tuple[ErrorCode, RecordError]] = []
-    create_time = not config.log_append_time
-    earliest = now_ms - config.message_timestamp_before_max_ms
-    latest = now_ms + config.message_timestamp_after_max_ms
-    for index, record in enumerate(records):
-        if config.cleanup_compact and record.key is None:
-            text = f"Compacted topic cannot accept message without key in topic partition {name}"
-            faults.append((ErrorCode.INVALID_RECORD, RecordError(index, text)))
-        elif create_time and record.timestamp != -1:
-            if not earliest <= record.timestamp <= latest:
-                text = (
-                    f"Timestamp {record.timestamp} of message with offset {record.offset} is out of range. "
-                    f"The timestamp should be within [{earliest}, {latest}]"
-                )
-                faults.append((ErrorCode.INVALID_TIMESTAMP, RecordError(index, text)))
-        elif header.is_log_append_time:
-            text = (
-                f"Invalid timestamp type in message DefaultRecord(offset={record.offset}, "
-                f"timestamp={record.timestamp}, key={len(record.key or b'')} bytes, "
-                f"value={len(record.value or b'')} bytes). Producer should not set timestamp type to LogAppendTime."
-            )
-            faults.append((ErrorCode.INVALID_TIMESTAMP, RecordError(index, text)))
-    return faults
-
-
-def _refused(batch: Buffer, faults: list[tuple[ErrorCode, RecordError]]) -> Inspection:
-    errors = tuple(error for _, error in faults)
-    if any(code is ErrorCode.INVALID_TIMESTAMP for code, _ in faults):
-        text = "One or more records have been rejected due to invalid timestamp"
-        return Inspection(ErrorCode.INVALID_TIMESTAMP, batch, errors, text)
-    shown = ", ".join(f"RecordError(batchIndex={error.batch_index}, message='{error.message}')" for error in errors[:3])
-    text = (
-        f"One or more records have been rejected due to {len(errors)} record errors in total, "
-        f"and only showing the first three errors at most: [{shown}]"
-    )
-    return Inspection(ErrorCode.INVALID_RECORD, batch, errors, text)
-
-
-def _rebuilt(batch: Buffer, header: BatchHeader, payload: bytes, records: list[Record], config: LogConfig) -> Buffer:
+def _rebuilt(batch: Buffer, header: BatchHeader, payload: bytes, latest: int, config: LogConfig) -> Buffer:
     """The batch in the topic's codec, with the max timestamp that its records really have."""
     max_timestamp = header.max_timestamp
     if not config.log_append_time and not header.attributes & LOG_APPEND_TIME_BIT:
-        max_timestamp = max(record.timestamp for record in records)
+        max_timestamp = latest
     codec = header.codec if config.compression_type == "producer" else CODEC_BY_NAME[config.compression_type]
     if codec is header.codec:
         if max_timestamp == header.max_timestamp:

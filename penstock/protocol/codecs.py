@@ -28,6 +28,7 @@ _LZ4_STORED: Final = 0x8000_0000
 _LZ4_BLOCK_MAX_BYTES: Final = {4: 64 * 1024, 5: 256 * 1024, 6: 1024 * 1024, 7: 4 * 1024 * 1024}
 
 _STREAM_STEP_BYTES: Final = 64 * 1024
+_GZIP_STEP_BYTES: Final = 16 * 1024
 
 
 class Codec(IntEnum):
@@ -98,20 +99,23 @@ def _gzip_compress(data: Buffer, level: int | None) -> bytes:
 
 
 def _gzip_decompress(data: Buffer, max_bytes: int) -> bytes:
+    view = memoryview(data)
     parts: list[bytes] = []
     room = max_bytes
-    rest: Buffer = data
+    position = 0
     try:
-        while len(rest):
+        while position < len(view):
             engine = zlib.decompressobj(31)
-            part = engine.decompress(rest, room + 1)
-            if len(part) > room:
-                raise TooLarge(f"gzip data grows beyond the bound of {max_bytes} bytes")
-            if not engine.eof:
-                raise CodecError("gzip data ends too early")
-            parts.append(part)
-            room -= len(part)
-            rest = engine.unused_data
+            while not engine.eof:  # in steps: what lies behind a member is copied by the engine, again for each of them
+                step = view[position : position + _GZIP_STEP_BYTES]
+                if not step:
+                    raise CodecError("gzip data ends too early")
+                part = engine.decompress(step, room + 1)
+                room -= len(part)
+                if room < 0 or engine.unconsumed_tail:
+                    raise TooLarge(f"gzip data grows beyond the bound of {max_bytes} bytes")
+                position += len(step) - len(engine.unused_data)
+                parts.append(part)
     except zlib.error as error:
         raise CodecError(f"broken gzip data: {error}") from error
     if not parts:

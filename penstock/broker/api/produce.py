@@ -19,6 +19,7 @@ from penstock.broker.leader_hints import leader_hints
 from penstock.broker.pending_produce import PendingProduce, ShapedProduce
 from penstock.broker.produce_checks import (
     ATTRIBUTES_AT,
+    CODEC_MASK,
     HEADER_BYTES,
     TRANSACTIONAL,
     first_batch,
@@ -32,7 +33,7 @@ from penstock.broker.produce_codec import (
     parse_produce,
 )
 from penstock.broker.produce_shape import ProduceShape, shape_of
-from penstock.broker.slow_produce import OPEN_IN_WORKER_BYTES, SlowProduce
+from penstock.broker.slow_produce import ALWAYS_QUICK_BYTES, SlowProduce
 from penstock.broker.wire import UNREADABLE, MalformedFrame
 from penstock.cluster.topic_names import INTERNAL_TOPICS
 from penstock.protocol.errors import ErrorCode
@@ -170,10 +171,11 @@ class ProduceHandler:
         """Append a request of the usual shape; False if it must go the general way (nothing has happened then)."""
         buffer = connection.buffer
         partition = shape.partition
-        if (
-            size < HEADER_BYTES
-            or buffer[start + ATTRIBUTES_AT] & TRANSACTIONAL
-            or (size > OPEN_IN_WORKER_BYTES and partition.log.may_open)
+        if size < HEADER_BYTES:
+            return False
+        attributes = buffer[start + ATTRIBUTES_AT]
+        if attributes & TRANSACTIONAL or (
+            (attributes & CODEC_MASK or size > ALWAYS_QUICK_BYTES) and partition.log.may_open
         ):
             return False
         if size < LEND_BYTES:
