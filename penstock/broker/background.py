@@ -61,6 +61,7 @@ class Background:
         max_idle_seconds = broker.settings["connections.max.idle.ms"] / 1000
         for listener in broker.listeners:
             listener.expire_idle(now, max_idle_seconds)
+        broker.dispatcher.shed_unread()
 
     def _refresh_certificates(self) -> None:
         for listener in self._broker.listeners:

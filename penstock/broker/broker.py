@@ -99,6 +99,7 @@ class Broker:
         self.metrics_server: Any = None
         self.inter_broker = InterBroker(self)
         self.coordinators = Coordinators(self)
+        self.inspector = Inspector()
         self.ready = False
         self._background: Background | None = None
         self._stopping: asyncio.Task[None] | None = None
@@ -142,7 +143,6 @@ class Broker:
 
     def _bind(self) -> None:
         self.dispatcher = Dispatcher(self, self.loop)
-        self.inspector = Inspector()
         self.limits = ConnectionLimits(self.settings)
         advertised = self.settings.advertised_listeners
         inter_broker = self.settings.inter_broker_listener

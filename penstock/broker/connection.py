@@ -13,6 +13,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.outbox import BLOCKED, COLD, DRAINED, FileGone, FileRegion, Outbox
@@ -33,9 +34,11 @@ logger = logging.getLogger(__name__)
 
 FIRST_BUFFER_BYTES = 16 * 1024
 READ_AHEAD_BYTES = 1024 * 1024  # the most that one read takes beyond the frame it is filling
-FRAMES_PER_WAKEUP = 256  # one connection's burst must not starve the others
+FRAMES_PER_TURN = 256  # one connection's burst must not starve the others
+TURN_SECONDS = 0.004  # looked at every eight frames
+QUEUED_ANSWERS_BYTES = 1024 * 1024  # more than that is not made before the client has taken it
 PARKED_LIMIT = 4096  # requests of one connection that wait for their acknowledgement
-GROW_AT_ONCE_BYTES = 4 * 1024 * 1024  # larger frames get memory only as their bytes arrive
+GROWTH = 4  # a frame gets memory as its bytes arrive: so many times what is here
 
 _NOTHING = memoryview(b"")
 _SIZE = Struct(">i").unpack_from
@@ -62,6 +65,8 @@ class Connection:
         "__weakref__",
         "access",
         "admitted",
+        "again",
+        "answer_bytes",
         "authenticated",
         "blocked",
         "broker_id",
@@ -96,6 +101,7 @@ class Connection:
         "sock",
         "start",
         "unmetered_bytes",
+        "unread_bytes",
         "view",
         "warming",
     )
@@ -136,6 +142,9 @@ class Connection:
         self.blocked = False  # the client does not take what we send
         self.warming = False  # a thread reads a cold region
         self.dirty = False  # has answers to send at the end of this wake-up
+        self.again = False  # its next turn is scheduled
+        self.answer_bytes = 0  # of large answers that wait for their place
+        self.unread_bytes = 0  # of answers that the client does not take
         self.reading = False
         self.closed = False
         self.on_close: Callable[[], None] | None = None  # whoever parked our request forgets it
@@ -164,7 +173,7 @@ class Connection:
             return -1
 
     def on_readable(self) -> None:
-        if (self.busy or self.blocked) and self.end > self.start:
+        if (self.busy or self.blocked or self.again) and self.end > self.start:
             self.stop_reading()  # its request is in work and the next one is here already: let TCP hold the rest
             return
         if self.has_lent:
@@ -187,15 +196,15 @@ class Connection:
 
     def handle_frames(self) -> None:
         """Hand every complete frame of the buffer to the dispatcher, until one must be waited for."""
-        must_wait: bool = self.busy or self.blocked or self.closed
+        must_wait: bool = self.busy or self.blocked or self.closed or self.again
         if must_wait:
             return
-        if len(self.slots) > PARKED_LIMIT:
+        if len(self.slots) > PARKED_LIMIT or self.answer_bytes > QUEUED_ANSWERS_BYTES:
             self.stop_reading()
             return
         dispatcher = self.dispatcher
         max_bytes = self.max_frame_bytes
-        budget = FRAMES_PER_WAKEUP
+        budget = FRAMES_PER_TURN
         buffer = self.buffer
         start, end = self.start, self.end
         try:
@@ -208,9 +217,10 @@ class Connection:
                 frame_end = start + 4 + size
                 if frame_end > end:
                     break
-                if budget == 0:
+                if budget <= 0:
                     self.start = start
-                    self.loop.call_soon(self.handle_frames)
+                    self.again = True
+                    self.loop.call_soon(self.next_turn)
                     return
                 budget -= 1
                 self.start = frame_end
@@ -218,6 +228,8 @@ class Connection:
                 start = frame_end
                 if self.busy or self.closed:
                     break
+                if not budget & 7 and self.turn_is_over():
+                    budget = 0
         except NotYet:
             self.start = start
             self.busy = True
@@ -237,6 +249,16 @@ class Connection:
             if self.claimed_bytes:
                 self.release_claim()
 
+    def turn_is_over(self) -> bool:
+        return self.answer_bytes > QUEUED_ANSWERS_BYTES or monotonic() - self.last_active > TURN_SECONDS
+
+    def next_turn(self) -> None:
+        """Behind everybody else's: there is one of these callbacks at most."""
+        self.again = False
+        if not self.closed:
+            self.last_active = self.dispatcher.wake_up()
+            self.resume()
+
     def make_room(self) -> bool:
         """The buffer is full: move the open frame to its front, in a larger buffer if it needs one."""
         start, end = self.start, self.end
@@ -249,7 +271,7 @@ class Connection:
                 return False
             self.claimed_bytes = frame_bytes
         if frame_bytes > capacity:
-            wanted = frame_bytes if frame_bytes <= GROW_AT_ONCE_BYTES else min(frame_bytes, max(2 * capacity, 2 * held))
+            wanted = min(frame_bytes, GROWTH * max(capacity, held))
             capacity = max(wanted, min(2 * capacity, READ_AHEAD_BYTES))
         elif start == 0:
             capacity = max(2 * capacity, frame_bytes)
@@ -282,7 +304,7 @@ class Connection:
             return
         if self.end > self.start:
             self.handle_frames()
-        if not self.busy and not self.blocked:
+        if not (self.busy or self.blocked or self.again or self.answer_bytes > QUEUED_ANSWERS_BYTES):
             self.start_reading()
 
     # Answering -------------------------------------------------------------------------------------------------
@@ -337,6 +359,7 @@ class Connection:
             if slot.parts is not None and len(slot.parts) == 1 and type(answer := slot.parts[0]) is not FileRegion:
                 # The usual end of a wake-up: one answer in one piece.
                 slots.clear()
+                self.answer_bytes = 0
                 slot.stats.observe(now - slot.started)
                 slot.stats.response_bytes.value += len(answer)
                 if not outbox.send_now(answer):
@@ -350,6 +373,8 @@ class Connection:
             parts += slot.parts
             slot.stats.observe(now - slot.started)
             slot.stats.response_bytes.value += sum(map(len, slot.parts))
+        if self.answer_bytes:
+            self.answer_bytes = sum(len(part) for slot in slots if slot.parts for part in slot.parts)
         if parts and not self.warming:
             self.send()
         elif self.close_when_drained and not slots and not parts:
@@ -377,6 +402,8 @@ class Connection:
         if outbox.sendfile_bytes != by_file_before:
             self.dispatcher.stats.sendfile_bytes.value += outbox.sendfile_bytes - by_file_before
         if status == DRAINED:
+            if self.unread_bytes:
+                self.dispatcher.memory.hold_unread(self, 0)
             if self.blocked:
                 self.blocked = False
                 self.loop.remove_writer(self.fd)
@@ -389,6 +416,7 @@ class Connection:
             if not self.blocked:
                 self.blocked = True
                 self.loop.add_writer(self.fd, self.send)
+            self.dispatcher.count_unread(self, outbox)
         elif status == COLD:
             if self.blocked:
                 self.loop.remove_writer(self.fd)
@@ -409,6 +437,11 @@ class Connection:
     def idle(self) -> bool:
         return not self.slots and not self.outbox.parts and not self.busy
 
+    @property
+    def stalled(self) -> bool:
+        """Whether only its client keeps it from going on."""
+        return self.blocked and not self.warming
+
     def close_gracefully(self) -> None:
         """Answer what is in work, then close."""
         self.stop_reading()
@@ -426,6 +459,8 @@ class Connection:
         if self.claimed_bytes:
             self.dispatcher.memory.release(self.claimed_bytes)
             self.claimed_bytes = 0
+        if self.unread_bytes:
+            self.dispatcher.memory.hold_unread(self, 0)
         if self.on_close is not None:
             self.on_close()
             self.on_close = None

@@ -18,7 +18,7 @@ from penstock.broker.api.spec import ApiSpec, RequestContext, RequestRefused, de
 from penstock.broker.connection import Connection, Slot
 from penstock.broker.coordinators import NEED_COORDINATORS
 from penstock.broker.memory import RequestMemory
-from penstock.broker.outbox import FileRegion
+from penstock.broker.outbox import FileRegion, Outbox
 from penstock.broker.stats import ApiStats
 from penstock.broker.wire import FRAME, UNREADABLE, MalformedFrame, NotYet, skip_tagged_fields
 from penstock.protocol.message_compiler import MalformedMessage
@@ -375,6 +375,18 @@ class Dispatcher:
         now = time.monotonic()
         for connection in connections:
             connection.flush(now)
+
+    def count_unread(self, connection: Connection, outbox: Outbox) -> None:
+        """A client does not take its answers as fast as they come."""
+        self.memory.hold_unread(connection, outbox.memory_bytes)
+        if self.memory.crowded:
+            self.shed_unread()
+
+    def shed_unread(self) -> None:
+        """Close those whose unread answers are too much, or are waited for."""
+        stalled = [one for listener in self.broker.listeners for one in listener.connections if one.stalled]
+        closed = self.memory.shed(stalled, time.monotonic())
+        self.stats.metrics.cell("connections_refused", "unread").value += closed
 
     def end_long_polls(self) -> None:
         """The broker stops: answer what only waits for more data."""

@@ -196,10 +196,11 @@ class Listener:
         self.dispatcher.stats.metrics.cell("connections_refused", reason).value += 1
 
     def expire_idle(self, now: float, max_idle_seconds: float) -> None:
-        """Close connections on which nothing happened for too long; give large buffers of quiet ones back."""
+        """Close connections on which nothing happened for too long, also those whose clients do not read their answers;
+        give large buffers of quiet ones back."""
         for connection in list(self.connections):
             quiet = now - connection.last_active
-            if quiet > max_idle_seconds > 0 and connection.idle:
+            if quiet > max_idle_seconds > 0 and (connection.idle or connection.stalled):
                 connection.close()
                 self._refused("idle")
             elif quiet > 5.0:

@@ -93,6 +93,11 @@ class Outbox:
     def pending_bytes(self) -> int:
         return sum(part.length if type(part) is FileRegion else len(part) for part in self.parts)
 
+    @property
+    def memory_bytes(self) -> int:
+        """The same without what is still in files."""
+        return sum(len(part) for part in self.parts if type(part) is not FileRegion)
+
     def send_now(self, data: bytes | bytearray) -> bool:
         """Send what comes alone, past the empty queue. False: the rest is queued, and `flush` will tell why."""
         try:

@@ -10,7 +10,7 @@ import os
 import pickle
 import sys
 from struct import Struct
-from typing import Any, BinaryIO, Final
+from typing import IO, Any, Final
 
 from penstock.base.settings import LogConfig
 from penstock.log.validation import Inspection, inspect
@@ -18,13 +18,13 @@ from penstock.log.validation import Inspection, inspect
 LENGTH: Final = Struct(">I")
 
 
-def send(pipe: BinaryIO, message: Any) -> None:
+def send(pipe: IO[bytes], message: Any) -> None:
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     pipe.write(LENGTH.pack(len(data)) + data)
     pipe.flush()
 
 
-def receive(pipe: BinaryIO) -> Any:
+def receive(pipe: IO[bytes]) -> Any:
     """The next message. EOFError if the other side is gone."""
     front = pipe.read(LENGTH.size)
     data = pipe.read(LENGTH.unpack(front)[0]) if len(front) == LENGTH.size else b""

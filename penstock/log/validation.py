@@ -233,8 +233,8 @@ def inspect(batch: Buffer, config: LogConfig, now_ms: int, name: str = "") -> In
     except (InvalidRecords, InvalidBatch) as error:
         return Inspection(ErrorCode.INVALID_RECORD, batch, message=None, detail=str(error))
     if found.fault_count:
-        error, text = refusal(found)
-        return Inspection(error, batch, found.errors, text)
+        code, text = refusal(found)
+        return Inspection(code, batch, found.errors, text)
     return Inspection(ErrorCode.NONE, _rebuilt(batch, header, payload, found.max_timestamp, config))
 
 

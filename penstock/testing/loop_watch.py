@@ -1,8 +1,8 @@
 """How long one piece of work holds the loop of an embedded broker, in processor time: other load does not count.
 
-    with LoopWatch(broker) as watch:
-        attack()
-    assert watch.longest_seconds < 0.1
+with LoopWatch(broker) as watch:
+    attack()
+assert watch.longest_seconds < 0.1
 """
 
 from __future__ import annotations

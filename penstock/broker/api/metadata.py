@@ -84,6 +84,7 @@ class MetadataHandler:
             operations = ALL_CLUSTER_OPERATIONS if authorizer is None else authorizer.cluster_operations(connection)
         out += codec.encode_end(version, operations)
         self.dispatcher.new_slot(connection, self.route).parts = (end_frame(out),)
+        connection.answer_bytes += len(out)
         connection.mark_dirty()
 
     def _topics(
