@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
-from penstock.console import policy
+from penstock.console import policy, workers
 from penstock.console.access import login_page
 from penstock.console.access.audit import Audit
 from penstock.console.access.guard import Guard, Rules
@@ -124,5 +124,6 @@ def run(settings: ConsoleSettings, clusters: list[Cluster], say: Callable[[str],
     try:
         asyncio.run(serve())
     finally:
+        workers.close()
         for cluster in clusters:
             cluster.close()

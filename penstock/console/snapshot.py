@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from penstock.client.metadata import ClusterView
@@ -260,7 +261,7 @@ def _oldest(offsets: Mapping[Key, int], ends: Mapping[Key, int], ages: LagAges, 
 
 def _pipelines(session: Session, view: ClusterView) -> list[dict[str, Any]]:
     """Only if this cluster has some: asking creates their topics."""
-    if PIPELINES not in view.topics or PROGRESS not in view.topics:
+    if PIPELINES not in view.topics:
         return []
     from penstock.pipelines.control import events
     from penstock.pipelines.control.store import PipelineStore
@@ -268,10 +269,19 @@ def _pipelines(session: Session, view: ClusterView) -> list[dict[str, Any]]:
     states = events.latest_states(session.client)
     applied = PipelineStore(session.client).all()
     return [
-        {"desired": one.desired, "generation": one.generation, **row}
+        {"desired": one.desired, "generation": one.generation, "spec": one.spec, **row, **_behind(row)}
         for one in applied.values()
         for row in status_rows(one, states.get(one.name))
     ]
+
+
+def _behind(row: Mapping[str, Any]) -> dict[str, float | None]:
+    """How far a query's watermark is behind the clock; before the first row it stands at 1970."""
+    try:
+        at = datetime.fromisoformat(str(row.get("watermark")).replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return {"watermark_seconds": None}
+    return {"watermark_seconds": max(0.0, time.time() - at) if at > 0 else None}
 
 
 def _figures(
@@ -301,8 +311,20 @@ def _figures(
             if group.lag_seconds is not None:
                 figures[f"group:{name}:lag_seconds"] = group.lag_seconds
     for row in pipelines:
-        if row.get("rows_per_second") is not None:
-            figures[f"pipeline:{row['pipeline']}:{row['query']}:rows"] = float(row["rows_per_second"])
-        if row.get("lag") is not None:
-            figures[f"pipeline:{row['pipeline']}:{row['query']}:lag"] = float(row["lag"])
+        if "query" in row:
+            figures |= _pipeline_figures(row)
     return figures
+
+
+def _pipeline_figures(row: Mapping[str, Any]) -> dict[str, float]:
+    """Of one query; one that does not run reads nothing, whatever its last batch was like."""
+    begin, runs = f"pipeline:{row['pipeline']}:{row['query']}", row["state"] == "running"
+    made = {f"{begin}:rows": float(row.get("rows_per_second") or 0.0) if runs else 0.0}
+    if row.get("lag") is not None:
+        made[f"{begin}:lag"] = float(row["lag"])
+    if runs:
+        made[f"{begin}:batch_ms"] = float(row.get("batch_ms") or 0.0)
+        made[f"{begin}:state_bytes"] = float(row.get("state_bytes") or 0.0)
+        if row.get("watermark_seconds") is not None:
+            made[f"{begin}:watermark_seconds"] = float(row["watermark_seconds"])
+    return made

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from penstock.pipelines.adhoc_guard import CALL
 from penstock.pipelines.connectors.topic import TopicSource
 from penstock.pipelines.connectors.topic_sample import first_values
 from penstock.pipelines.durations import duration_ms
@@ -22,7 +23,6 @@ from penstock.pipelines.sessions import fresh_session
 from penstock.pipelines.spark.clients import client_for
 from penstock.pipelines.spec import SpecError, unknown_key, validated
 
-_CALL: Final = re.compile(r"\btopic\s*\(\s*'((?:[^']|'')+)'((?:\s*,\s*\w+\s*=>\s*'(?:[^']|'')*')*)\s*\)", re.IGNORECASE)
 _ARGUMENT: Final = re.compile(r"(\w+)\s*=>\s*'((?:[^']|'')*)'")
 _ARGUMENTS: Final = ("format", "schema", "registry", "descriptor_file", "message", "since", "until")
 _EARLIEST: Final = -2
@@ -54,7 +54,7 @@ def query(text: str, spark: Any, properties: Mapping[str, str], defaults: Defaul
         rows.createOrReplaceTempView(name)
         return name
 
-    rewritten = _CALL.sub(table, text)
+    rewritten = CALL.sub(table, text)
     if count == 0:
         raise SpecError("the query names no topic; write … FROM topic('orders')")
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def summary(query: str, progress: Mapping[str, Any]) -> dict[str, Any]:
-    """rows, rows_per_second, lag (records not read yet, None if unknown), batch_ms, state_rows/bytes, watermark."""
+    """rows, rows_per_second, lag (records not read yet, None if unknown), batch_ms, state_rows/bytes, watermark, topics."""
     operators = progress.get("stateOperators") or []
     return {
         "query": query,
@@ -20,8 +20,20 @@ def summary(query: str, progress: Mapping[str, Any]) -> dict[str, Any]:
         "state_rows": sum(item.get("numRowsTotal", 0) for item in operators),
         "state_bytes": sum(item.get("memoryUsedBytes", 0) for item in operators),
         "watermark": (progress.get("eventTime") or {}).get("watermark"),
+        "topics": _rates(progress.get("sources") or []),
         "at": progress["timestamp"],
     }
+
+
+def _rates(sources: list[Mapping[str, Any]]) -> dict[str, float]:
+    """Rows per second that were read of each topic; of sources that hold several, for the first by name."""
+    found: dict[str, float] = {}
+    for source in sources:
+        names = sorted({topic for topic, _ in _offsets(source.get("endOffset"))})
+        if names:
+            rate = float(source.get("processedRowsPerSecond") or 0.0)
+            found[names[0]] = round(found.get(names[0], 0.0) + rate, 1)
+    return found
 
 
 def _lag(sources: list[Mapping[str, Any]]) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.console.data.pipelines import summaries
 from penstock.console.data.viewer import Viewer
 from penstock.console.history import Point
 from penstock.operate import admin
@@ -53,7 +54,7 @@ def overview(viewer: Viewer) -> dict[str, Any]:
             {"name": t.name, "records_per_second": t.rate or 0.0, "bytes": t.bytes}
             for t in sorted((t for t in topics if not t.internal), key=lambda t: (-(t.rate or 0), t.name))[:5]
         ],
-        "pipelines": [dict(row) for row in snapshot.pipelines],
+        "pipelines": summaries(viewer),
         "changes": viewer.audit.recent(8, viewer.cluster.name) if viewer.may("editor") else [],
     }
 

@@ -1,20 +1,74 @@
-"""Pipelines: how each does, its spec, its events; starting, stopping, deleting. Nothing here imports Spark."""
+"""Pipelines: how each does, its graph, its spec, its events; applying, starting, stopping, deleting. No Spark here."""
 
 from __future__ import annotations
 
 import itertools
+import uuid
 from typing import Any, Literal
 
+import yaml
+
+from penstock.console import workers
+from penstock.console.data import messages, pipeline_graph
 from penstock.console.data.viewer import Viewer
 from penstock.console.snapshot import PIPELINES, PROGRESS
-from penstock.operate.errors import not_found
-from penstock.operate.pipelines import list_row, log_line, status_rows
-from penstock.pipelines.control.store import Applied, PipelineStore
+from penstock.operate import pipelines as operate
+from penstock.operate.errors import ExitCode, UserError, not_found, usage_error
+from penstock.pipelines.control.store import Applied, Conflict, PipelineStore
+from penstock.pipelines.spec import PipelineSpec, SpecError, shape_of
+
+LONGEST_TEXT = 500_000
+SAMPLE_RECORDS = 25
+CHECK_SECONDS, DRY_RUN_SECONDS = 60.0, 300.0
 
 
 def pipelines(viewer: Viewer) -> list[dict[str, Any]]:
     """A row for each query of each applied pipeline, as of the last look."""
-    return [dict(row) for row in viewer.snapshot.pipelines]
+    return [{key: value for key, value in row.items() if key != "spec"} for row in viewer.snapshot.pipelines]
+
+
+def summaries(viewer: Viewer) -> list[dict[str, Any]]:
+    """A row for each pipeline: what its queries do together, as of the last look."""
+    found = []
+    for name, group in itertools.groupby(viewer.snapshot.pipelines, lambda row: row["pipeline"]):
+        rows = list(group)
+        runs = rows[0]["state"] == "running"
+        lags = [row["lag"] for row in rows if row.get("lag") is not None]
+        spec = rows[0]["spec"]
+        found.append(
+            {
+                "name": name,
+                "state": rows[0]["state"],
+                "error": rows[0]["error"],
+                "generation": rows[0]["generation"],
+                "queries": sum("query" in row for row in rows),
+                "rows_per_second": sum(row.get("rows_per_second") or 0.0 for row in rows) if runs else 0.0,
+                "lag": max(lags, default=None),
+                "batch_ms": max((row.get("batch_ms") or 0 for row in rows), default=0) if runs else None,
+                "sources": len(spec.get("sources") or ()),
+                "sinks": len(spec.get("sinks") or ()),
+            }
+        )
+    return found
+
+
+def flow(viewer: Viewer, name: str) -> dict[str, Any]:
+    """How a pipeline does as of the last look, with its graph: what its page shows again and again."""
+    rows = [row for row in viewer.snapshot.pipelines if row["pipeline"] == name]
+    if not rows:
+        applied = _applied(viewer, name)  # applied since the last look, or not there
+        rows = [{"desired": applied.desired, "generation": applied.generation, "spec": applied.spec}]
+        rows[0] |= {"pipeline": name, "state": "waiting for a runner", "error": None}
+    rates = {topic.name: topic.rate for topic in viewer.snapshot.topics.values() if viewer.sees(topic.name)}
+    made = pipeline_graph.graph(name, rows[0]["spec"])
+    return {
+        "name": name,
+        "state": rows[0]["state"],
+        "error": rows[0]["error"],
+        "generation": rows[0]["generation"],
+        "queries": [{k: v for k, v in row.items() if k != "spec"} for row in rows if "query" in row],
+        "graph": pipeline_graph.with_flow(made, rows, rates),
+    }
 
 
 def _applied(viewer: Viewer, name: str) -> Applied:
@@ -33,7 +87,26 @@ def pipeline(viewer: Viewer, name: str) -> dict[str, Any]:
     applied = _applied(viewer, name)
     has_events = PROGRESS in viewer.snapshot.view.topics
     known = events.latest_states(viewer.session.client).get(name) if has_events else None
-    return {**list_row(applied, known), "spec": applied.spec, "queries": status_rows(applied, known)}
+    return {
+        **operate.list_row(applied, known),
+        "spec": applied.spec,
+        "text": as_yaml(applied.spec),
+        "queries": operate.status_rows(applied, known),
+    }
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts of several lines stand as they are."""
+
+
+_Dumper.add_representer(
+    str,
+    lambda dumper, value: dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None),
+)
+
+
+def as_yaml(spec: dict[str, Any]) -> str:
+    return yaml.dump(spec, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
 def log_lines(viewer: Viewer, name: str, count: int = 200) -> list[dict[str, Any]]:
@@ -45,18 +118,119 @@ def log_lines(viewer: Viewer, name: str, count: int = 200) -> list[dict[str, Any
         return []
     found = [event for event in events.recent(viewer.session.client, name) if event["kind"] != events.ALIVE]
     newest = itertools.islice(reversed(found), count)
-    return [{"at_ms": event["at_ms"], "kind": event["kind"], "line": log_line(event)} for event in newest]
+    return [
+        {"at_ms": event["at_ms"], "kind": event["kind"], "state": event.get("state"), "line": operate.log_line(event)}
+        for event in newest
+    ]
+
+
+# --- changes ---
+
+
+def check(viewer: Viewer, text: str) -> dict[str, Any]:
+    """Is the text a pipeline? Its name and parts; what is wrong, with the line, as an error.
+
+    Code connectors are imported for it, in a process of its own: an admin's right, as applying is.
+    """
+    viewer.require("admin")
+    if len(text) > LONGEST_TEXT:
+        raise usage_error(f"a pipeline of {len(text):,} characters is too long", f"{LONGEST_TEXT:,} are allowed")
+    return workers.checker.ask({"ask": "check", "text": text}, CHECK_SECONDS)
+
+
+def _spec(viewer: Viewer, text: str) -> PipelineSpec:
+    check(viewer, text)
+    data = yaml.safe_load(text)
+    if _names_a_file(data):
+        hint = "apply it with `penstock pipeline apply`, which takes the file along"
+        raise usage_error("descriptor_file names a file of your machine; the console cannot see it", hint)
+    return shape_of(data)
+
+
+def _names_a_file(data: Any) -> bool:
+    if isinstance(data, dict):
+        file = data.get("descriptor_file")
+        return (isinstance(file, str) and "${" not in file) or any(_names_a_file(item) for item in data.values())
+    return isinstance(data, list) and any(_names_a_file(item) for item in data)
+
+
+def apply(viewer: Viewer, text: str, expected: int) -> dict[str, Any]:
+    """Store a pipeline. `expected` is the generation that the change was made of, 0 for a new one: whoever comes
+    second is told who was first, and when."""
+    spec = _spec(viewer, text)
+    with viewer.change("admin", "pipeline.apply", spec.name) as session, _told():
+        applied = PipelineStore(session.client).apply(spec, expected=expected, by=_who(viewer))
+    return operate.list_row(applied, None)
+
+
+def reset(viewer: Viewer, name: str, *, backfill: bool = False) -> dict[str, Any]:
+    """Forget what was read, and start over; `backfill` also rewrites the tables."""
+    known = _applied(viewer, name)
+    with viewer.change("admin", "pipeline.reset", name, backfill=backfill) as session, _told():
+        applied = PipelineStore(session.client).apply(
+            shape_of(known.spec),
+            reset=uuid.uuid4().hex,
+            backfill=backfill,
+            expected=known.generation,
+            by=_who(viewer),
+        )
+    return operate.list_row(applied, None)
 
 
 def change(viewer: Viewer, name: str, desired: Literal["running", "stopped"]) -> dict[str, Any]:
     """Start, stop, or (running → running) restart."""
     applied = _applied(viewer, name)
-    with viewer.change("admin", f"pipeline.{desired}", name) as session:
-        changed = PipelineStore(session.client).change(applied, desired)
-    return list_row(changed, None)
+    with viewer.change("admin", f"pipeline.{desired}", name) as session, _told():
+        changed = PipelineStore(session.client).change(applied, desired, _who(viewer))
+    return operate.list_row(changed, None)
 
 
-def delete(viewer: Viewer, name: str) -> None:
+def delete(viewer: Viewer, name: str) -> int:
+    """Forget it, fence its driver and end what it has open; how many transactions that were."""
     _applied(viewer, name)
-    with viewer.change("admin", "pipeline.delete", name) as session:
-        PipelineStore(session.client).delete(name)
+    with viewer.change("admin", "pipeline.delete", name) as session, _told():
+        return operate.delete(session, name)
+
+
+def _who(viewer: Viewer) -> str:
+    return f"{viewer.user.name} (console)"
+
+
+class _told:
+    """What the store refuses, in the words of whoever asked."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, Conflict):
+            raise UserError(str(error), None, ExitCode.REFUSED) from None
+        if isinstance(error, SpecError):
+            raise usage_error(str(error)) from None
+
+
+def dry_run(viewer: Viewer, text: str) -> dict[str, Any]:
+    """What each sink would get of the newest records of its topics; nothing is written anywhere."""
+    spec = _spec(viewer, text)
+    given = {
+        name: _sample(viewer, str(source.options["topic"]))
+        for name, source in spec.sources.items()
+        if source.connector == "topic" and source.options.get("topic")
+    }
+    question = {"ask": "dry_run", "text": text, "given": given}
+    answer = workers.spark.ask(question, DRY_RUN_SECONDS)
+    return {**answer, "given": {name: len(rows) for name, rows in given.items()}}
+
+
+def _sample(viewer: Viewer, topic: str) -> list[dict[str, Any]]:
+    """The newest records as this viewer sees them: what is masked stays masked."""
+    rows = messages.messages(viewer, topic, messages.Wanted(limit=SAMPLE_RECORDS))
+    texts = [(row, row["key"], row["value"]) for row in reversed(rows)]
+    return [
+        {
+            **({"key": key["text"]} if key is not None and key["kind"] != "hex" else {}),
+            **({"value": value["text"]} if value is not None and value["kind"] != "hex" else {}),
+        }
+        for _, key, value in texts
+        if value is None or not value["cut"]
+    ]

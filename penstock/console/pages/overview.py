@@ -116,9 +116,9 @@ def _pipelines(here: Here, now: dict[str, Any]) -> None:
     with ui.element("ul").classes("pk-list"):
         for row in now["pipelines"]:
             with ui.element("li"):
-                _link(here.link(f"/pipelines/{segment(row['pipeline'])}"), row["pipeline"])
+                _link(here.link(f"/pipelines/{segment(row['name'])}"), row["name"])
                 state_pill(row["state"])
-                ui.label(numbers.rate_text(row.get("rows_per_second"), "rows/s")).classes("pk-num")
+                ui.label(numbers.rate_text(row["rows_per_second"], "rows/s")).classes("pk-num")
 
 
 def _changes(here: Here, now: dict[str, Any]) -> None:

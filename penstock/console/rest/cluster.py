@@ -1,4 +1,4 @@
-"""REST of whole clusters: overview, figures, search, brokers, moves, transactions, pipelines, doctor."""
+"""REST of whole clusters: overview, figures, search, brokers, moves, transactions, doctor."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 
-from penstock.console.data import brokers, overview, pipelines, transactions
+from penstock.console.data import brokers, overview, transactions
 from penstock.console.rest import models
 from penstock.console.rest.app import ERRORS, PREFIX, Asker, PageQuery, new_router
 
@@ -14,7 +14,6 @@ top = APIRouter(prefix=PREFIX, tags=["console"], responses=ERRORS)
 router = new_router("cluster")
 
 Node = Annotated[int, Path(ge=0, le=2**31 - 1)]
-Pipeline = Annotated[str, Path(min_length=1, max_length=200)]
 TransactionalId = Annotated[str, Query(min_length=1, max_length=1000, alias="id")]
 
 
@@ -143,31 +142,3 @@ def hanging_transactions(
 @router.post("/transactions/hanging/abort", status_code=204)
 def abort_hanging_transaction(viewer: Asker, body: models.HangingEnd) -> None:
     transactions.abort_hanging(viewer, body.topic, body.partition, body.producer_id)
-
-
-@router.get("/pipelines")
-def list_pipelines(viewer: Asker) -> list[dict[str, Any]]:
-    return pipelines.pipelines(viewer)
-
-
-@router.get("/pipelines/{name}")
-def get_pipeline(viewer: Asker, name: Pipeline) -> dict[str, Any]:
-    return pipelines.pipeline(viewer, name)
-
-
-@router.get("/pipelines/{name}/log")
-def pipeline_log(
-    viewer: Asker, name: Pipeline, count: Annotated[int, Query(ge=1, le=10_000)] = 200
-) -> list[dict[str, Any]]:
-    return pipelines.log_lines(viewer, name, count)
-
-
-@router.post("/pipelines/{name}/state")
-def change_pipeline(viewer: Asker, name: Pipeline, body: models.Desired) -> dict[str, Any]:
-    """Start, stop, or restart what runs."""
-    return pipelines.change(viewer, name, body.desired)
-
-
-@router.delete("/pipelines/{name}", status_code=204)
-def delete_pipeline(viewer: Asker, name: Pipeline) -> None:
-    pipelines.delete(viewer, name)

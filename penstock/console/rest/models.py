@@ -94,3 +94,22 @@ class HangingEnd(Body):
 
 class Desired(Body):
     desired: Literal["running", "stopped"]
+
+
+class SpecText(Body):
+    text: Annotated[str, Field(min_length=1, max_length=500_000)]
+
+
+class SpecApply(SpecText):
+    expected: Annotated[int, Field(ge=0, le=2**53)]
+    """The generation that the change was made of; 0 for a pipeline that is not there yet."""
+
+
+class PipelineReset(Body):
+    backfill: bool = False
+
+
+class Redrive(Body):
+    reason: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+    skip: bool = False
+    dry_run: bool = False

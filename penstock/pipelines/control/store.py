@@ -85,9 +85,18 @@ class PipelineStore:
         return dict(sorted(found.items()))
 
     def apply(
-        self, spec: PipelineSpec, *, reset: str | None = None, backfill: bool = False, expected: int | None = None
+        self,
+        spec: PipelineSpec,
+        *,
+        reset: str | None = None,
+        backfill: bool = False,
+        expected: int | None = None,
+        by: str | None = None,
     ) -> Applied:
-        """Store a pipeline. `expected`: the generation that the change was made of; 0 for none; None for whichever."""
+        """Store a pipeline. `expected`: the generation that the change was made of; 0 for none; None for whichever.
+
+        `by`: who is said to have done it; this process's user when absent.
+        """
         data = with_contents(spec.to_data())
         for path in plain_secrets(data):
             raise SpecError(
@@ -104,18 +113,18 @@ class PipelineStore:
                 changed_at_ms=_now_ms(),
                 reset=reset if reset is not None else (known.reset if known is not None else None),
                 backfill=backfill if reset is not None else (known.backfill if known is not None else False),
-                changed_by=_who(),
+                changed_by=by or _who(),
             )
 
         applied: Applied = self._replace(spec.name, change, expected)
         return applied
 
-    def change(self, known: Applied, desired: Literal["running", "stopped"]) -> Applied:
+    def change(self, known: Applied, desired: Literal["running", "stopped"], by: str | None = None) -> Applied:
         """Stop, start or (running → running) restart."""
 
         def changed(_: Applied | None) -> Applied:
             return replace(
-                known, desired=desired, generation=known.generation + 1, changed_at_ms=_now_ms(), changed_by=_who()
+                known, desired=desired, generation=known.generation + 1, changed_at_ms=_now_ms(), changed_by=by or _who()
             )
 
         applied: Applied = self._replace(known.name, changed, known.generation)
