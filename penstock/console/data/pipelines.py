@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import yaml
@@ -54,11 +56,10 @@ def summaries(viewer: Viewer) -> list[dict[str, Any]]:
 
 def flow(viewer: Viewer, name: str) -> dict[str, Any]:
     """How a pipeline does as of the last look, with its graph: what its page shows again and again."""
-    rows = [row for row in viewer.snapshot.pipelines if row["pipeline"] == name]
+    rows: list[Mapping[str, Any]] = [row for row in viewer.snapshot.pipelines if row["pipeline"] == name]
     if not rows:
         applied = _applied(viewer, name)  # applied since the last look, or not there
-        rows = [{"desired": applied.desired, "generation": applied.generation, "spec": applied.spec}]
-        rows[0] |= {"pipeline": name, "state": "waiting for a runner", "error": None}
+        rows = [{"spec": applied.spec, **operate.list_row(applied, None)}]
     rates = {topic.name: topic.rate for topic in viewer.snapshot.topics.values() if viewer.sees(topic.name)}
     made = pipeline_graph.graph(name, rows[0]["spec"])
     return {
@@ -158,7 +159,7 @@ def apply(viewer: Viewer, text: str, expected: int) -> dict[str, Any]:
     """Store a pipeline. `expected` is the generation that the change was made of, 0 for a new one: whoever comes
     second is told who was first, and when."""
     spec = _spec(viewer, text)
-    with viewer.change("admin", "pipeline.apply", spec.name) as session, _told():
+    with viewer.change("admin", "pipeline.apply", spec.name) as session, _in_words():
         applied = PipelineStore(session.client).apply(spec, expected=expected, by=_who(viewer))
     return operate.list_row(applied, None)
 
@@ -166,7 +167,7 @@ def apply(viewer: Viewer, text: str, expected: int) -> dict[str, Any]:
 def reset(viewer: Viewer, name: str, *, backfill: bool = False) -> dict[str, Any]:
     """Forget what was read, and start over; `backfill` also rewrites the tables."""
     known = _applied(viewer, name)
-    with viewer.change("admin", "pipeline.reset", name, backfill=backfill) as session, _told():
+    with viewer.change("admin", "pipeline.reset", name, backfill=backfill) as session, _in_words():
         applied = PipelineStore(session.client).apply(
             shape_of(known.spec),
             reset=uuid.uuid4().hex,
@@ -180,7 +181,7 @@ def reset(viewer: Viewer, name: str, *, backfill: bool = False) -> dict[str, Any
 def change(viewer: Viewer, name: str, desired: Literal["running", "stopped"]) -> dict[str, Any]:
     """Start, stop, or (running → running) restart."""
     applied = _applied(viewer, name)
-    with viewer.change("admin", f"pipeline.{desired}", name) as session, _told():
+    with viewer.change("admin", f"pipeline.{desired}", name) as session, _in_words():
         changed = PipelineStore(session.client).change(applied, desired, _who(viewer))
     return operate.list_row(changed, None)
 
@@ -188,7 +189,7 @@ def change(viewer: Viewer, name: str, desired: Literal["running", "stopped"]) ->
 def delete(viewer: Viewer, name: str) -> int:
     """Forget it, fence its driver and end what it has open; how many transactions that were."""
     _applied(viewer, name)
-    with viewer.change("admin", "pipeline.delete", name) as session, _told():
+    with viewer.change("admin", "pipeline.delete", name) as session, _in_words():
         return operate.delete(session, name)
 
 
@@ -196,17 +197,15 @@ def _who(viewer: Viewer) -> str:
     return f"{viewer.user.name} (console)"
 
 
-class _told:
-    """What the store refuses, in the words of whoever asked."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, Conflict):
-            raise UserError(str(error), None, ExitCode.REFUSED) from None
-        if isinstance(error, SpecError):
-            raise usage_error(str(error)) from None
+@contextmanager
+def _in_words() -> Iterator[None]:
+    """What the store refuses, as a user's error."""
+    try:
+        yield
+    except Conflict as error:
+        raise UserError(str(error), None, ExitCode.REFUSED) from None
+    except SpecError as error:
+        raise usage_error(str(error)) from None
 
 
 def dry_run(viewer: Viewer, text: str) -> dict[str, Any]:

@@ -67,7 +67,10 @@ async def build(here: Here) -> None:
             by = f" by {whole['changed_by']}" if whole["changed_by"] else ""
             ui.label(f"generation {whole['generation']}, changed{by} at {at}").classes("pk-sub")
             SpecEditor(
-                here, whole["text"], whole["generation"], lambda made: here.go(f"/pipelines/{segment(made)}", tab="spec")
+                here,
+                whole["text"],
+                whole["generation"],
+                lambda made: here.go(f"/pipelines/{segment(made)}", tab="spec"),
             )
 
     async def open_tab() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from nicegui import ui
@@ -18,7 +19,7 @@ class LettersTab:
     def __init__(self, here: Here, name: str) -> None:
         self._here, self._name = here, name
         self._found: dict[str, Any] = {"letters": []}
-        with panel("Dead letters", sub="records that it could not use", flush=True) as box:
+        with panel("Dead letters", sub="records that it could not use", flush=True):
             with ui.element("div").classes("pk-row").style("padding: 0 20px") as self._bar:
                 self._count = ui.label("").classes("pk-sub")
                 ui.element("div").classes("pk-grow")
@@ -37,9 +38,12 @@ class LettersTab:
                 key="place",
                 classes="pk-messages pk-wrap",
                 on_row=self._open,
-                empty=("mark_email_read", "No dead letters", "What a pipeline cannot use is kept here with the reason."),
+                empty=(
+                    "mark_email_read",
+                    "No dead letters",
+                    "What a pipeline cannot use is kept here with the reason.",
+                ),
             )
-        self._box = box
 
     async def refresh(self) -> None:
         self._found = await self._here.viewer.ask(letters.letters, self._name)
@@ -53,7 +57,7 @@ class LettersTab:
         self._count.text = f"{more}{numbers.plural(len(rows), 'letter')} in {self._found['topic']}"
         self._bar.set_visibility(bool(rows))
 
-    def _open(self, shown: dict[str, Any]) -> None:
+    def _open(self, shown: Mapping[str, Any]) -> None:
         letter = next(
             (row for row in self._found["letters"] if f"{row['partition']}-{row['offset']}" == shown["place"]), None
         )
@@ -89,7 +93,9 @@ class LettersTab:
                 plain("Close", made.close)
                 return
             if skip:
-                ui.label(f"{numbers.plural(told['skipped'], 'letter')} will be noted as dealt with; nothing is written.")
+                ui.label(
+                    f"{numbers.plural(told['skipped'], 'letter')} will be noted as dealt with; nothing is written."
+                )
             for topic, count in told["to"].items():
                 ui.label(f"{numbers.plural(count, 'record')} will be written back to {topic}, each once.")
             for topic, groups in told["also_read_by"].items():

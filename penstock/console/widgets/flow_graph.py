@@ -65,7 +65,7 @@ class FlowGraph:
         columns = layers(graph)
         along, across = (HEIGHT + 56, 164 + 12) if self._vertical else (WIDTH + 104, HEIGHT + 26)
         most = max(len(column) for column in columns)
-        places = {}
+        places: dict[str, Point] = {}
         for depth, column in enumerate(columns):
             shift = (most - len(column)) * across / 2
             for index, node in enumerate(column):

@@ -124,7 +124,11 @@ class PipelineStore:
 
         def changed(_: Applied | None) -> Applied:
             return replace(
-                known, desired=desired, generation=known.generation + 1, changed_at_ms=_now_ms(), changed_by=by or _who()
+                known,
+                desired=desired,
+                generation=known.generation + 1,
+                changed_at_ms=_now_ms(),
+                changed_by=by or _who(),
             )
 
         applied: Applied = self._replace(known.name, changed, known.generation)
