@@ -8,7 +8,7 @@ from typing import Any
 
 
 def summary(query: str, progress: Mapping[str, Any]) -> dict[str, Any]:
-    """rows, rows_per_second, lag (None if unknown), batch_ms, state, watermark, and the rows per second of each topic."""
+    """rows, rows_per_second, lag (None if unknown), batch_ms, state, watermark, and rows per second of each topic."""
     operators = progress.get("stateOperators") or []
     return {
         "query": query,

@@ -145,7 +145,10 @@ def test_the_graph_is_drawn_from_the_spec() -> None:
     edges = [(edge["from"], edge["to"]) for edge in made["edges"]]
     # `payments` is also a column of clean: a name is a table only after FROM and JOIN
     assert edges == [("orders", "clean"), ("clean", "joined"), ("payments", "joined"), ("joined", "sink out")]
-    assert pipeline_graph.layers(made) == [["orders", "payments"], ["clean"], ["joined"], ["sink out"]]
+    columns = pipeline_graph.layers(made)
+    assert columns[0] == [("orders", ""), ("payments", "")]
+    assert columns[1] == [("clean", ""), ("payments", "joined")]  # the edge from payments passes under clean
+    assert columns[2:] == [[("joined", "")], [("sink out", "")]]
 
 
 def test_a_branch_and_a_function_have_their_edges() -> None:
@@ -170,4 +173,5 @@ def _nobody_is_left_out(page: Any) -> None:
         page.emulate_media(color_scheme=scheme)
         expect(page.locator(f"body.body--{scheme}")).to_be_visible()
         found = [v for v in Axe().run(page).response["violations"] if v["impact"] in SERIOUS]
+        assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
         assert found == [], json.dumps([(v["id"], [n["html"][:160] for n in v["nodes"][:3]]) for v in found], indent=1)

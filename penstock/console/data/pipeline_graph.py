@@ -6,6 +6,7 @@ Made of the stored spec alone: no connector or operator is loaded, so that nothi
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -123,17 +124,40 @@ def with_flow(
     return {"nodes": nodes, "edges": edges}
 
 
-def layers(made: Mapping[str, list[dict[str, Any]]]) -> list[list[str]]:
-    """Node ids in columns: each node stands behind all that it reads; sinks stand together at the end."""
+Slot = tuple[str, str]
+"""(node, ""), or (from, to) of an edge that passes by."""
+
+
+def layers(made: Mapping[str, list[dict[str, Any]]]) -> list[list[Slot]]:
+    """Slots in columns: each node stands behind all that it reads, sinks together at the end.
+
+    An edge over several columns has a slot in each that it passes, so that it runs beside the nodes there.
+    """
     depth = {node["id"]: 0 for node in made["nodes"]}
     for _ in depth:  # a chain is at most as long as there are nodes
         for edge in made["edges"]:
-            depth[edge["to"]] = max(depth[edge["to"]], depth[edge["from"]] + 1)
-    last = max(depth.values(), default=0)
+            depth[edge["to"]] = min(max(depth[edge["to"]], depth[edge["from"]] + 1), len(depth))
+    last = max((depth[node["id"]] for node in made["nodes"] if node["kind"] == "sink"), default=0)
     for node in made["nodes"]:
         if node["kind"] == "sink":
             depth[node["id"]] = max(last, 1)
-    columns: list[list[str]] = [[] for _ in range(max(depth.values(), default=0) + 1)]
+    columns: list[list[Slot]] = [[] for _ in range(max(depth.values(), default=0) + 1)]
     for node in made["nodes"]:
-        columns[depth[node["id"]]].append(node["id"])
+        columns[depth[node["id"]]].append((node["id"], ""))
+    for edge in made["edges"]:
+        for column in range(depth[edge["from"]] + 1, depth[edge["to"]]):
+            columns[column].append((edge["from"], edge["to"]))
+    for before, column in itertools.pairwise(columns):
+        column.sort(key=lambda slot: _height(slot, before, made["edges"]))
     return [column for column in columns if column]
+
+
+def _height(slot: Slot, before: list[Slot], edges: list[dict[str, Any]]) -> float:
+    """Where, on average, what leads to a slot stands in the column before it."""
+    if slot[1]:
+        wanted = [slot, (slot[0], "")]
+    else:
+        into = [edge["from"] for edge in edges if edge["to"] == slot[0]]
+        wanted = [(start, "") for start in into] + [(start, slot[0]) for start in into]
+    places = [index for index, known in enumerate(before) if known in wanted]
+    return sum(places) / len(places) if places else float(len(before))

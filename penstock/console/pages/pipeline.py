@@ -28,7 +28,7 @@ from penstock.console.widgets.pieces import (
 REFRESH_SECONDS = 3.0
 SPAN_SECONDS = 3600
 TABS = {"figures": "Figures", "letters": "Dead letters", "spec": "Spec", "log": "Log"}
-NARROW = 700
+FRAME = 100  # what page and panel keep free at their edges
 
 
 async def build(here: Here) -> None:
@@ -42,9 +42,9 @@ async def build(here: Here) -> None:
     with error:
         error_words = ui.label("")
     tiles = _Tiles()
-    width = int(await ui.run_javascript("window.innerWidth", timeout=10))
+    room = float(await ui.run_javascript("document.querySelector('.pk-page').clientWidth", timeout=10)) - FRAME
     with panel("Flow", sub="sources, views and sinks; boxes with a topic lead to it"):
-        picture = FlowGraph(lambda topic: here.link(f"/topics/{segment(topic)}"), vertical=width < NARROW)
+        picture = FlowGraph(lambda topic: here.link(f"/topics/{segment(topic)}"), room=room)
     chosen = here.arguments.get("tab", "figures")
     with ui.tabs(value=chosen if chosen in TABS else "figures").props("align=left no-caps inline-label") as tabs:
         for key, label in TABS.items():

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from nicegui import ui
 
-from penstock.console.data.pipeline_graph import layers
+from penstock.console.data.pipeline_graph import Slot, layers
 from penstock.console.widgets import numbers
 from penstock.console.widgets.pieces import state_tone, text
 
-WIDTH, HEIGHT = 196, 68
+HEIGHT, GAP, LANE = 68, 80, 24
+LEAST_ACROSS = 560
 ICONS = {"source": "input", "sql": "functions", "operator": "settings_suggest", "python": "code", "sink": "output"}
 WORDS = {"source": "source", "sql": "view", "operator": "operator", "python": "function", "sink": "sink"}
 Point = tuple[float, float]
@@ -20,8 +22,10 @@ Point = tuple[float, float]
 class FlowGraph:
     """Drawn once for a spec; `show` brings states and rates up to date, and draws anew if the spec has changed."""
 
-    def __init__(self, link: Callable[[str], str], *, vertical: bool) -> None:
-        self._link, self._vertical = link, vertical
+    def __init__(self, link: Callable[[str], str], *, room: float) -> None:
+        """`room`: how many pixels wide it may be; in little room the graph goes down instead of right."""
+        self._link, self._room, self._vertical = link, room, room < LEAST_ACROSS
+        self._width = 0.0
         self._shape: Any = None
         self._boxes: dict[str, ui.element] = {}
         self._labels: dict[tuple[str, str], ui.label] = {}
@@ -48,66 +52,69 @@ class FlowGraph:
     # --- drawing
 
     def _draw(self, graph: Mapping[str, list[dict[str, Any]]]) -> None:
-        places, size = self._places(graph)
+        middles, size = self._layout(graph)
+        routes = [self._route(edge, middles) for edge in graph["edges"]]
         self._boxes, self._labels = {}, {}
         self._made.clear()
         with self._made, ui.element("div").classes("pk-flow-field").style(f"width: {size[0]}px; height: {size[1]}px"):
-            lines = "".join(self._line(places[e["from"]], places[e["to"]], e["flows"]) for e in graph["edges"])
+            pairs = zip(routes, graph["edges"], strict=True)
+            lines = "".join(self._line(route, edge["flows"]) for route, edge in pairs)
             ui.html(_svg(size, lines), sanitize=False)  # numbers only
-            for edge in graph["edges"]:
-                x, y = self._middle(places[edge["from"]], places[edge["to"]])
-                label = ui.label("").classes("pk-flow-rate pk-num").style(f"left: {x}px; top: {y}px")
+            for route, edge in zip(routes, graph["edges"], strict=True):
+                x, y = (route[0][0] + route[1][0]) / 2, (route[0][1] + route[1][1]) / 2
+                label = ui.label("").classes("pk-flow-rate pk-num").style(f"left: {x:.0f}px; top: {y:.0f}px")
                 self._labels[edge["from"], edge["to"]] = label
             for node in graph["nodes"]:
-                self._boxes[node["id"]] = self._box(node, places[node["id"]])
+                self._boxes[node["id"]] = self._box(node, middles[node["id"], ""])
 
-    def _places(self, graph: Mapping[str, list[dict[str, Any]]]) -> tuple[dict[str, Point], Point]:
+    def _layout(self, graph: Mapping[str, list[dict[str, Any]]]) -> tuple[dict[Slot, Point], Point]:
+        """The middle of every slot, and the size of the field."""
         columns = layers(graph)
-        along, across = (HEIGHT + 56, 164 + 12) if self._vertical else (WIDTH + 104, HEIGHT + 26)
-        most = max(len(column) for column in columns)
-        places: dict[str, Point] = {}
+        self._width = self._node_width(len(columns))
+        thick, gap = (self._width, 12) if self._vertical else (HEIGHT, 26)
+        along = HEIGHT + 56 if self._vertical else self._width + GAP
+        sizes = [[LANE if slot[1] else thick for slot in column] for column in columns]
+        most = max(sum(column) + gap * (len(column) - 1) for column in sizes)
+        middles: dict[Slot, Point] = {}
         for depth, column in enumerate(columns):
-            shift = (most - len(column)) * across / 2
-            for index, node in enumerate(column):
-                here = (depth * along, shift + index * across)
-                places[node] = (here[1], here[0]) if self._vertical else here
-        width = self._width
-        deep, wide = (len(columns) - 1) * along, (most - 1) * across
-        return places, ((wide + width, deep + HEIGHT) if self._vertical else (deep + width, wide + HEIGHT))
+            at = (most - sum(sizes[depth]) - gap * (len(column) - 1)) / 2
+            deep = depth * along + (HEIGHT if self._vertical else self._width) / 2
+            for slot, size in zip(column, sizes[depth], strict=True):
+                middles[slot] = (at + size / 2, deep) if self._vertical else (deep, at + size / 2)
+                at += size + gap
+        depth_size = (len(columns) - 1) * along + (HEIGHT if self._vertical else self._width)
+        return middles, ((most, depth_size) if self._vertical else (depth_size, most))
 
-    @property
-    def _width(self) -> int:
-        return 164 if self._vertical else WIDTH
-
-    def _ends(self, start: Point, end: Point) -> tuple[Point, Point]:
+    def _node_width(self, columns: int) -> float:
+        """As wide as the room allows, so that a graph of a few steps needs no scrolling."""
         if self._vertical:
-            return (start[0] + self._width / 2, start[1] + HEIGHT), (end[0] + self._width / 2, end[1] - 7)
-        return (start[0] + self._width, start[1] + HEIGHT / 2), (end[0] - 7, end[1] + HEIGHT / 2)
+            return min(164.0, (self._room - 12) / 2)
+        return max(128.0, min(196.0, (self._room - (columns - 1) * GAP) // columns))
 
-    def _line(self, start: Point, end: Point, flows: bool) -> str:
-        (x1, y1), (x2, y2) = self._ends(start, end)
+    def _route(self, edge: Mapping[str, Any], middles: Mapping[Slot, Point]) -> list[Point]:
+        """From the side of a box to the side of another, through the slots in between."""
+        start, end = middles[edge["from"], ""], middles[edge["to"], ""]
+        lane = [middles[slot] for slot in middles if slot == (edge["from"], edge["to"])]
         if self._vertical:
-            middle = (y1 + y2) / 2
-            curve = f"C {x1:.0f} {middle:.0f} {x2:.0f} {middle:.0f} {x2:.0f} {y2:.0f}"
-        else:
-            near = x2 - 50  # an arrow over several columns runs straight, and turns before its end
-            curve = f"C {near - 40:.0f} {y1:.0f} {near:.0f} {y2:.0f} {x2:.0f} {y2:.0f}"
-            if x2 - x1 < 200:
-                middle = (x1 + x2) / 2
-                curve = f"C {middle:.0f} {y1:.0f} {middle:.0f} {y2:.0f} {x2:.0f} {y2:.0f}"
+            return [(start[0], start[1] + HEIGHT / 2), *lane, (end[0], end[1] - HEIGHT / 2 - 7)]
+        half = self._width / 2
+        passing = [point for x, y in lane for point in ((x - half, y), (x + half, y))]
+        return [(start[0] + half, start[1]), *passing, (end[0] - half - 7, end[1])]
+
+    def _line(self, route: list[Point], flows: bool) -> str:
+        parts = [f"M {route[0][0]:.0f} {route[0][1]:.0f}"]
+        for (x1, y1), (x2, y2) in itertools.pairwise(route):
+            mx, my = (x1 + x2) / 2, (y1 + y2) / 2
+            bends = f"{x1:.0f} {my:.0f} {x2:.0f} {my:.0f}" if self._vertical else f"{mx:.0f} {y1:.0f} {mx:.0f} {y2:.0f}"
+            parts.append(f"C {bends} {x2:.0f} {y2:.0f}")
         kind = "pk-flow-line pk-flows" if flows else "pk-flow-line"
-        return f'<path class="{kind}" d="M {x1:.0f} {y1:.0f} {curve}" marker-end="url(#pk-arrow)"/>'
+        return f'<path class="{kind}" d="{" ".join(parts)}" marker-end="url(#pk-arrow)"/>'
 
-    def _middle(self, start: Point, end: Point) -> Point:
-        (x1, y1), (x2, y2) = self._ends(start, end)
-        if not self._vertical and x2 - x1 >= 200:
-            return x1 + 52, y1
-        return (x1 + x2) / 2, (y1 + y2) / 2
-
-    def _box(self, node: Mapping[str, Any], place: Point) -> ui.element:
+    def _box(self, node: Mapping[str, Any], middle: Point) -> ui.element:
         tag = "a" if node["topic"] else "div"
         with ui.element(tag).classes(f"pk-node pk-node-{node['kind']}") as box:
-            box.style(f"left: {place[0]}px; top: {place[1]}px; width: {self._width}px; height: {HEIGHT}px")
+            left, top = middle[0] - self._width / 2, middle[1] - HEIGHT / 2
+            box.style(f"left: {left:.0f}px; top: {top:.0f}px; width: {self._width:.0f}px; height: {HEIGHT}px")
             if node["topic"]:
                 box.props["href"] = self._link(node["topic"])
             with ui.element("div").classes("pk-node-head"):
