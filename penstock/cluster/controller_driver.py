@@ -49,7 +49,7 @@ from penstock.cluster.events import (
 from penstock.cluster.image import NO_BROKER, BrokerRegistration, MetadataImage
 from penstock.cluster.image_codec import ImagePushAnswer
 from penstock.cluster.liveness import Liveness, LivenessTimes, Verdict, judge
-from penstock.cluster.loading import load_state, read_topic
+from penstock.cluster.loading import load_state, read_brokers, read_topic
 from penstock.protocol.errors import ErrorCode
 from penstock.store.interface import (
     Create,
@@ -364,9 +364,13 @@ class ControllerDriver:
         await self._writer.write_operations([SetData(znodes.MISSED_BROKERS, note), Delete(znodes.CONTROLLER)])
 
     async def _must_wait(self, changed: Watch) -> bool:
-        """Who stepped aside gives the others time to take over; if nobody does it stands again."""
+        """Who stepped aside gives the others time to take over; if nobody does it stands again. It need not wait for
+        brokers whose sessions have ended: about those there is no doubt."""
         left_s = self._stands_again_s - self._clock.monotonic()
         if left_s <= 0:
+            return False
+        registered = await read_brokers(self._store, lambda _: self._wake.set())
+        if not any(i in registered and registered[i].epoch == epoch for i, epoch in self._missed.items()):
             return False
         if await self._store.exists(znodes.CONTROLLER, changed) is None:
             asyncio.get_running_loop().call_later(left_s, self._wake.set)
@@ -465,8 +469,10 @@ class ControllerDriver:
         if not answer.reaches_controller:
             return  # we hear it, it does not reach us: nothing that it leads could change its ISR
         self._liveness.heard(broker, self._clock.monotonic())
+        if self._state is None or answer.controller_epoch != self._state.image.controller_epoch:
+            return  # it lives, but has taken in nothing of ours yet: its version counts another controller's images
         event = ImageAcknowledged(broker.broker_id, broker.epoch, answer.version, answer.offline, answer.given_up)
-        if self._state is not None and says_something_new(self._state, event):
+        if says_something_new(self._state, event):
             self._requests.append(_Request(event, None))
             self._wake.set()
 

@@ -12,8 +12,9 @@ from penstock.cluster import znodes
 from penstock.cluster.channels import BrokerChannel, RemoteTransport
 from penstock.cluster.controller import decide
 from penstock.cluster.events import BrokersSilent, ImageAcknowledged
-from penstock.cluster.image import NO_LEADER, BrokerRegistration, MetadataImage
+from penstock.cluster.image import NO_LEADER, BrokerRegistration, ImageDelta, MetadataImage
 from penstock.cluster.liveness import Liveness, LivenessTimes, Verdict, judge
+from penstock.cluster.topics import NewTopic
 from penstock.protocol.errors import ErrorCode
 from penstock.store.embedded import EmbeddedDatabase, EmbeddedStore
 from tests.cluster.members import agree, cluster, eventually
@@ -229,5 +230,63 @@ def test_two_controllers_that_miss_the_same_broker_are_right_about_it() -> None:
             wire.cut_ways |= {(a, b) for a in (1, 2, 3) for b in (1, 2, 3) if a != b and 3 in (a, b)}
             await agree([one, two], lambda m: m.image.brokers[three.node_id].fenced)
             assert one.controller.is_active or two.controller.is_active
+
+    asyncio.run(story())
+
+
+def test_a_sign_of_life_acknowledges_nothing_of_a_controller_whose_image_was_not_taken_in() -> None:
+    """Versions begin anew with each controller: where a broker stands in the last one's count says nothing here."""
+
+    async def story() -> None:
+        database = EmbeddedDatabase()
+        async with cluster(lambda: EmbeddedStore(database), 3, **QUICK) as (_, members):
+            one, two, three = members
+            for name in ("a", "b", "c", "d", "e"):
+                await one.topics.create([NewTopic(name, assignments={0: (1, 2)})], 60_000)
+            await agree(members, lambda m: "e" in m.image.topics)
+            gate, beats = asyncio.Event(), 0
+
+            async def slowly(delta: ImageDelta, image: MetadataImage) -> None:
+                if "late" in image.topics:
+                    await gate.wait()
+
+            def beat() -> bool:
+                nonlocal beats
+                beats += 1
+                return True
+
+            three.images.subscribe(slowly)
+            await one.topics.create([NewTopic("late", assignments={0: (3, 2)})], 60_000)
+            await one.leave()
+            members.remove(one)
+            await eventually(lambda: two.controller.is_active or three.controller.is_active)
+            leader = two if two.controller.is_active else three
+            three.images.reaches_controller = beat
+            await eventually(lambda: beats > 3)
+            partition = leader.controller.state.image.partition("late", 0)
+            assert partition is not None
+            assert 3 in (partition.new or ()), "broker 3 has not heard of it yet, so it has not made it"
+            gate.set()
+            await eventually(lambda: leader.controller.state.image.partition("late", 0).new == ())  # type: ignore[union-attr]
+
+    asyncio.run(story())
+
+
+def test_who_stepped_aside_stands_again_as_soon_as_those_it_missed_have_no_session_any_more() -> None:
+    """A host without power answers nobody. Nobody else can take over, and nothing is in doubt once its session ends."""
+
+    async def story() -> None:
+        database = EmbeddedDatabase()
+        slow = {**QUICK, "broker_session_timeout_ms": "20000"}
+        async with cluster(lambda: EmbeddedStore(database), 2, **slow) as (wire, members):
+            one, two = members
+            wire.cut.add(two.node_id)
+            one.controller._missed = {two.node_id: two.broker_epoch}  # as after the time-out
+            two.controller._stands_again_s = two.clock.monotonic() + 3600  # it does not run
+            one.controller._poke()
+            await eventually(lambda: not one.controller.is_active)
+            await two.leave()
+            members.remove(two)
+            await eventually(lambda: one.controller.is_active)
 
     asyncio.run(story())
