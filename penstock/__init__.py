@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.base.version import __version__
+
 if TYPE_CHECKING:
     from penstock.broker.embedded import EmbeddedBroker as Broker
 
-__version__ = "0.1.0"
 __all__ = ["Broker", "__version__"]
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
+
+from penstock.base.version import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -23,9 +24,8 @@ def problems(version: str) -> list[str]:
     found = []
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         return [f"{version!r} is no version: make release VERSION=x.y.z"]
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    if declared != version:
-        found.append(f"pyproject.toml says {declared}: set version = {version!r} there")
+    if __version__ != version:
+        found.append(f"penstock/base/version.py says {__version__}: set __version__ = {version!r} there")
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     if not re.search(rf"^## {re.escape(version)} — \d{{4}}-\d\d-\d\d$", changelog, re.M):
         found.append(f"CHANGELOG.md has no section `## {version} — YYYY-MM-DD`: write it, with the date of the release")

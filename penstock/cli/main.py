@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from penstock.base import supervised
+from penstock.base.version import __version__
 from penstock.cli.commands import COMMANDS
 from penstock.operate.errors import ExitCode, UserError
 
@@ -21,9 +22,7 @@ def main() -> None:
         sys.stdout.write(overview())
         sys.exit(ExitCode.OK)
     if arguments in (["--version"], ["-V"]):
-        from importlib.metadata import version
-
-        sys.stdout.write(f"penstock {version('penstock')}\n")
+        sys.stdout.write(f"penstock {__version__}\n")
         sys.exit(ExitCode.OK)
     supervised.end_with_supervisor()
     sys.exit(run(arguments))

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from penstock.base.version import __version__
 from penstock.client.errors import (
     AuthenticationFailed,
     BrokerUnreachable,
@@ -33,7 +34,6 @@ __all__ = ["Connection"]
 API_VERSIONS_KEY = 18
 MAX_RESPONSE_BYTES = 512 * 1024 * 1024
 MAX_IN_FLIGHT = 1000
-_VERSION = "0.1.0"
 _HEADER = struct.Struct(">ihhi")
 
 
@@ -176,7 +176,7 @@ class Connection:
     async def _negotiate(self) -> None:
         """Ask for the broker's versions in our newest form; one that is older answers in version 0 with its list."""
         api = messages.api("api_versions")
-        request = api.Request(client_software_name="penstock", client_software_version=_VERSION)
+        request = api.Request(client_software_name="penstock", client_software_version=__version__)
         version = api.max_version
         for _ in range(3):
             body = await self.request_bytes(
