@@ -381,6 +381,7 @@ class Broker:
             self.secret_keeper.stop()
         if self.tokens is not None:
             await self.tokens.stop()
+        self.dispatcher.large.close()
         self.inspector.close()
         epochs = (self.member.incarnation, self.member.broker_epoch)
         await self.loop.run_in_executor(None, lambda: self.log_manager.stop(broker_epochs=epochs))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.broker.api.spec import ApiSpec, RequestContext, RequestRefused, default_error_response
 from penstock.broker.connection import Connection, Slot
 from penstock.broker.coordinators import NEED_COORDINATORS
+from penstock.broker.large_messages import LARGE_REQUEST_BYTES, LargeMessages, is_large
 from penstock.broker.memory import RequestMemory
 from penstock.broker.outbox import FileRegion, Outbox
 from penstock.broker.stats import ApiStats
@@ -34,6 +35,9 @@ API_VERSIONS = 18
 UNKNOWN_SERVER_ERROR = -1
 KAFKA_STORAGE_ERROR = 56
 _BEFORE_AUTHENTICATION = frozenset({17, API_VERSIONS, 36})
+
+LARGEST_REQUEST_BYTES = 4 * 1024 * 1024  # of requests that are lists of names and numbers: a hundred thousand of them
+_CARRY_BYTES = frozenset({11, 14, 36, 56, *range(10_000, 10_100)})  # these hold bytes of others and few elements
 
 _HEADER = Struct(">hhih").unpack_from
 
@@ -95,6 +99,7 @@ class Dispatcher:
         self.loop = loop
         self.stats = broker.stats
         self.max_request_bytes: int = broker.settings["socket.request.max.bytes"]
+        self.large = LargeMessages(self)
         self.memory = RequestMemory(broker.settings["queued.max.request.bytes"])
         self.dirty_connections: list[Connection] = []
         self.before_send: list[Callable[[], None]] = []  # run by every flush: write the logs, complete the produces
@@ -266,15 +271,29 @@ class Dispatcher:
         if route.spec.inter_broker_only and not self._may_speak_as_broker(connection, route):
             return
         data = bytes(connection.view[position:end])
+        context = self.context(connection, route, version, correlation_id)
+        if len(data) > LARGE_REQUEST_BYTES:
+            if len(data) > LARGEST_REQUEST_BYTES and route.spec.key not in _CARRY_BYTES:
+                raise MalformedFrame(f"{route.spec.name} of {len(data)} bytes")
+            self.large.start(connection, route, context, data)
+            return
         try:
-            if route.decode is not None:
-                request = route.decode(version, data)
-            else:
-                request = messages.decode_request(route.spec.key, version, data)
+            request = self.decode(route, version, data)
         except messages.MalformedMessage as error:
             raise MalformedFrame(str(error)) from error
-        context = self.context(connection, route, version, correlation_id)
         self.run_cold(connection, route, context, request)
+
+    def decode(self, route: Route, version: int, data: bytes) -> Any:
+        if route.decode is not None:
+            return route.decode(version, data)
+        from penstock.protocol import messages
+
+        return messages.decode_request(route.spec.key, version, data)
+
+    def refuse_malformed(self, connection: Connection, error: Exception) -> None:
+        logger.info("closing client=%s: %s", connection.client_host, error)
+        self.stats.malformed.value += 1
+        connection.close()
 
     def run_cold(self, connection: Connection, route: Route, context: RequestContext, request: Any) -> None:
         slot = self.new_slot(connection, route)
@@ -291,7 +310,12 @@ class Dispatcher:
                 response = await self._handle(route, context, request)
             else:
                 response = await self._handle_metered(connection, route, context, request)
-            parts = () if response is None else self.encode(route, context, response)
+            if response is None:
+                parts: Any = ()
+            elif is_large(response):
+                parts = await self.large.encode(route, context, response)
+            else:
+                parts = self.encode(route, context, response)
             if code := getattr(response, "error_code", 0):
                 route.stats.error(code)
         except asyncio.CancelledError:

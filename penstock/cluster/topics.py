@@ -98,6 +98,9 @@ class TopicAdmin:
         """One answer per topic, in order. Waits until they are led here, at most `timeout_ms`."""
         answers: list[TopicAnswer] = []
         creating: dict[str, uuid.UUID] = {}
+        if sum(self._asked_partitions(topic) for topic in topics) > MAX_PARTITIONS_PER_REQUEST:
+            text = "Excessively large number of partitions per request."  # of all its topics together, as with Kafka
+            return [TopicAnswer(topic.name, ErrorCode.POLICY_VIOLATION, text) for topic in topics]
         for topic in topics:
             try:
                 answer = await self._create_one(topic, validate_only, creating)
@@ -109,6 +112,12 @@ class TopicAdmin:
         if creating and not await self._wait(lambda image: _are_led(image, creating), timeout_ms):
             answers = [self._late(answer) if answer.name in creating else answer for answer in answers]
         return answers
+
+    def _asked_partitions(self, topic: NewTopic) -> int:
+        if topic.assignments:
+            return len(topic.assignments)
+        count = self._settings["num.partitions"] if topic.partition_count == USE_DEFAULT else topic.partition_count
+        return max(count, 0)
 
     def _late(self, answer: TopicAnswer) -> TopicAnswer:
         image = self._images.image
@@ -162,11 +171,6 @@ class TopicAdmin:
             )
         count = self._settings["num.partitions"] if count == USE_DEFAULT else count
         factor = self._settings["default.replication.factor"] if factor == USE_DEFAULT else factor
-        if count > MAX_PARTITIONS_PER_REQUEST:
-            raise Refusal(
-                ErrorCode.INVALID_PARTITIONS,
-                f"{count} partitions are more than {MAX_PARTITIONS_PER_REQUEST}, the most that one request may create.",
-            )
         return self._place_by_count(image, count, factor)
 
     def _place_by_count(

@@ -112,6 +112,9 @@ class _Faults:
         self.errors: list[RecordError] = []
 
     def judge(self, index: int, offset_delta: int, timestamp: int, key_bytes: int, value_bytes: int) -> None:
+        if len(self.errors) >= RECORD_ERRORS_MAX:
+            self._count_only(index, offset_delta, timestamp, key_bytes)
+            return
         offset = self._header.base_offset + offset_delta
         shown = (
             f"DefaultRecord(offset={offset}, timestamp={timestamp}, key={max(key_bytes, 0)} bytes, "
@@ -142,8 +145,14 @@ class _Faults:
 
     def _add(self, index: int, text: str) -> None:
         self.count += 1
-        if len(self.errors) < RECORD_ERRORS_MAX:
-            self.errors.append(RecordError(index, text))
+        self.errors.append(RecordError(index, text))
+
+    def _count_only(self, index: int, offset_delta: int, timestamp: int, key_bytes: int) -> None:
+        nameless = offset_delta != index or (self._compact and key_bytes < 0)
+        if not nameless and self._create_time and timestamp != -1 and self.earliest <= timestamp <= self.latest:
+            return  # stamped by its sender, which only a topic of its own times minds
+        self.count += 1
+        self.bad_time = self.bad_time or not nameless
 
 
 def refusal(found: Findings) -> tuple[ErrorCode, str]:

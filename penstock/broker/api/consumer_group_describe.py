@@ -11,6 +11,7 @@ from penstock.broker.api.access import operations_on
 from penstock.broker.api.describe_groups import NOT_ASKED
 from penstock.broker.api.group_support import may_describe_group, may_describe_topic
 from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.broker.slices import in_slices
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
 
     api = messages.api("consumer_group_describe")
     groups = []
-    for group_id in request.group_ids:
+    async for group_id in in_slices(request.group_ids):
         if not may_describe_group(broker, ctx, group_id):
             groups.append(_failed(api, group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED, None))
             continue

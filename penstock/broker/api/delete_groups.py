@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.group_support import may_delete_group
 from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.broker.slices import in_slices
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
 
     api = messages.api("delete_groups")
     results = []
-    for group_id in dict.fromkeys(request.groups_names):
+    async for group_id in in_slices(dict.fromkeys(request.groups_names)):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
         if may_delete_group(broker, ctx, group_id):
             error = await broker.groups.delete(group_id)

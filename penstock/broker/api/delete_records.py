@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.access import allowed
 from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.broker.slices import in_slices
 from penstock.cluster.topic_names import INTERNAL_TOPICS
 from penstock.protocol.errors import ErrorCode
 
@@ -23,10 +24,10 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     targets: list[tuple[Any, int]] = []
     waiting: list[Any] = []
     topics = []
-    for topic in request.topics:
+    async for topic in in_slices(request.topics):
         answers = []
         may_delete = allowed(broker, ctx, "DELETE", "TOPIC", topic.name)
-        for asked in topic.partitions:
+        async for asked in in_slices(topic.partitions):
             error, partition, offset = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), None, -1
             if may_delete:
                 error, partition, offset = _delete(broker, topic.name, asked.partition_index, asked.offset)

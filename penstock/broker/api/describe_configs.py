@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.broker.slices import in_slices
 from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode
 
@@ -26,7 +27,9 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     if any(resource.resource_type not in known for resource in request.resources):
         return error_response(request, ErrorCode.INVALID_REQUEST, "A resource has a type that does not exist.")
     results, refused = [], []
-    for resource in request.resources:
+    # One that is named again is answered once: its rows cost a hundred times the bytes that ask for them.
+    single = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
+    async for resource in in_slices(single.values()):
         problem = access_problem(broker, ctx, "DESCRIBE_CONFIGS", resource.resource_type, resource.resource_name)
         if problem is None:
             results.append(_describe(broker, request, resource))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.broker.api.access import operations_on
 from penstock.broker.api.group_support import may_describe_group
 from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.broker.slices import in_slices
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
 
     api = messages.api("describe_groups")
     groups = []
-    for group_id in request.groups:
+    async for group_id in in_slices(request.groups):
         if not may_describe_group(broker, ctx, group_id):
             groups.append(_failed(api, group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
             continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker import sliced_fetch as sliced
 from penstock.broker.api.spec import ApiSpec
 from penstock.broker.connection import Connection, Slot
 from penstock.broker.fetch_codec import FIRST_WITH_TOPIC_ID, FetchPartition, FetchRequest, encode_fetch, parse_fetch
@@ -30,6 +31,8 @@ API = ApiSpec(1, "Fetch", 4, 18)
 _HINTED = (int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH))
 _FORBIDDEN = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _FIRST_READING_FOLLOWERS = 11
+LARGEST_FETCH_BYTES = 4 * 1024 * 1024  # more than a hundred thousand partitions
+SLICED_FROM = 5000  # partitions: more of them are read in slices
 
 Results = list[tuple[FetchPartition, Fetched]]
 
@@ -51,6 +54,8 @@ class FetchHandler:
         self.broker.fetch_sessions = self.sessions
 
     def handle_frame(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
+        if end - position > LARGEST_FETCH_BYTES:
+            raise MalformedFrame(f"fetch of {end - position} bytes")
         try:
             request = parse_fetch(connection.buffer, version, position, end)
         except UNREADABLE as error:
@@ -70,8 +75,11 @@ class FetchHandler:
             self.route.stats.error(context.error)
             connection.mark_dirty()
             return
+        if len(context.partitions) > SLICED_FROM:
+            sliced.start(self, connection, slot, correlation_id, request, context)
+            return
         results = self.read(connection, request, context, update=True)
-        if self._answers_now(request, context, results):
+        if self.answers_now(request, context, results):
             self.answer(connection, slot, correlation_id, request, context, results)
             connection.mark_dirty()
         else:
@@ -89,7 +97,7 @@ class FetchHandler:
         self.route.stats.error(code)
         connection.mark_dirty()
 
-    def _answers_now(self, request: FetchRequest, context: FetchContext, results: Results) -> bool:
+    def answers_now(self, request: FetchRequest, context: FetchContext, results: Results) -> bool:
         if request.max_wait_ms <= 0 or not context.partitions:
             return True
         size = 0
@@ -97,9 +105,9 @@ class FetchHandler:
             if fetched.answers_at_once:
                 return True
             size += fetched.size
-        return size >= min(request.min_bytes, self._limit_bytes(request))
+        return size >= min(request.min_bytes, self.limit_bytes(request))
 
-    def _limit_bytes(self, request: FetchRequest) -> int:
+    def limit_bytes(self, request: FetchRequest) -> int:
         return request.max_bytes if request.replica_id >= 0 else min(request.max_bytes, self.max_bytes)
 
     def _bound(self, request: FetchRequest) -> int:
@@ -107,11 +115,19 @@ class FetchHandler:
             return Bound.LOG_END
         return Bound.LAST_STABLE if request.isolation_level == 1 else Bound.HIGH_WATERMARK
 
-    def read(self, connection: Connection, request: FetchRequest, context: FetchContext, update: bool) -> Results:
-        remaining = self._limit_bytes(request)
+    def read(
+        self,
+        connection: Connection,
+        request: FetchRequest,
+        context: FetchContext,
+        update: bool,
+        remaining: int = -1,
+        nothing_yet: bool = True,
+    ) -> Results:
+        if remaining < 0:
+            remaining = self.limit_bytes(request)
         bound = self._bound(request)
         follower = request.replica_id >= 0
-        nothing_yet = True
         results: Results = []
         checked = self.authorizer is not None and not follower
         for asked in context.partitions:
@@ -191,7 +207,7 @@ class FetchHandler:
         connection.busy = True
         parked = ParkedFetch(self, connection, slot, correlation_id, request, context)
         connection.on_close = parked.cancel
-        min_bytes = min(request.min_bytes, self._limit_bytes(request))
+        min_bytes = min(request.min_bytes, self.limit_bytes(request))
         wait = self.broker.replicas.parking.until_readable(watched, min_bytes, request.max_wait_ms, parked.ready)
         if not wait.done:
             parked.wait = wait

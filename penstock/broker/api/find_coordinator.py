@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.access import allowed
 from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.broker.slices import in_slices
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
         response.error_message = message or "NONE"  # what Kafka says where nothing is wrong, in these versions only
         return response
     coordinators = []
-    for key in request.coordinator_keys:
+    async for key in in_slices(request.coordinator_keys):
         error, message, node_id, host, port = await _find(broker, ctx, kind, key)
         coordinator = api.Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=error)
         coordinator.error_message = message

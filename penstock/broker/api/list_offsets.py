@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.access import allowed_topics
 from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.broker.slices import in_slices
 from penstock.log.damage import UNREADABLE
 from penstock.protocol.errors import ErrorCode
 from penstock.replication import reads
@@ -42,9 +43,10 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
             key = (topic.name, asked.partition_index)
             (repeated if key in seen else seen).add(key)
     topics = []
-    for topic in request.topics:
+    async for topic in in_slices(request.topics):
         answers = []
-        for asked in {row.partition_index: row for row in topic.partitions}.values():  # a repeated one is answered once
+        once = {row.partition_index: row for row in topic.partitions}  # a repeated one is answered once
+        async for asked in in_slices(once.values()):
             if topic.name not in visible:
                 found: Found = (int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), -1, -1, -1)
             elif (topic.name, asked.partition_index) in repeated:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.access import allowed, allowed_on_cluster
 from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.broker.slices import in_slices
 from penstock.protocol.errors import ErrorCode
 from penstock.replication import reads
 
@@ -26,10 +27,10 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     topics = []
     is_broker = request.replica_id >= 0 and not stranger
     sees_all = is_broker or allowed_on_cluster(broker, ctx, "CLUSTER_ACTION", audit=False)
-    for topic in request.topics:
+    async for topic in in_slices(request.topics):
         answers = []
         visible = not stranger and (sees_all or allowed(broker, ctx, "DESCRIBE", "TOPIC", topic.topic))
-        for asked in topic.partitions:
+        async for asked in in_slices(topic.partitions):
             partition = broker.replicas.find(topic.topic, asked.partition) if visible else None
             if not visible:
                 error, epoch, end_offset = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), -1, -1
