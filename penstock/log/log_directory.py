@@ -244,7 +244,7 @@ def stored_node_id(folders: Iterable[Path]) -> int | None:
         except (OSError, UnicodeDecodeError):
             continue
         text = found.get("broker.id", found.get("node.id", ""))
-        if text.isdigit():
+        if text.isascii() and text.isdigit() and len(text) <= 10:
             return int(text)
     return None
 

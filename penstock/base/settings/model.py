@@ -163,6 +163,19 @@ def throttled_replicas() -> Check:
     return Check("* or partition:broker, …", complaint)
 
 
+def connection_counts() -> Check:
+    """Pairs address:count."""
+
+    def complaint(value: Any) -> str | None:
+        for pair in value.split(",") if value.strip() else ():
+            host, _, count = pair.strip().rpartition(":")
+            if not host or not re.fullmatch(r"[0-9]{1,9}", count):
+                return f"{pair.strip()!r} is no pair of an address and a number, address:count"
+        return None
+
+    return Check("address:count, …", complaint)
+
+
 class Setting:
     """One row of the table."""
 

@@ -15,6 +15,7 @@ from penstock.base.settings.model import (
     Scope,
     Setting,
     at_least,
+    connection_counts,
 )
 
 CLUSTER_WIDE, PER_BROKER, READ_ONLY = Scope.CLUSTER_WIDE, Scope.PER_BROKER, Scope.READ_ONLY
@@ -51,7 +52,7 @@ BROKER: tuple[Setting, ...] = (
             "Most open connections of the broker or of a listener."),
     Setting("max.connections.per.ip", INT, 2_147_483_647, at_least(0), CLUSTER_WIDE,
             "Most open connections from one address."),
-    Setting("max.connections.per.ip.overrides", STRING, "", None, CLUSTER_WIDE,
+    Setting("max.connections.per.ip.overrides", STRING, "", connection_counts(), CLUSTER_WIDE,
             "Own limits for addresses, as address:count, separated by commas."),
     Setting("max.incremental.fetch.session.cache.slots", INT, 1000, at_least(0), READ_ONLY,
             "Fetch sessions that the broker remembers."),

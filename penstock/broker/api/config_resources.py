@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ BROKER_LOGGER_SOURCE = 6
 STRING_TYPE = 2
 LEVELS = {"FATAL": 50, "ERROR": 40, "WARN": 30, "INFO": 20, "DEBUG": 10, "TRACE": 5}
 ROOT_LOGGER = "root"
+_BROKER_ID = re.compile(r"-?[0-9]{1,10}")
 
 
 class ResourceType(IntEnum):
@@ -73,8 +75,9 @@ def config_key(broker: Broker, kind: ResourceType, name: str) -> ConfigKey:
     if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         if name == "" and kind is ResourceType.BROKER:
             return "broker", ""
-        if not name.lstrip("-").isdigit():
-            raise BadResource(ErrorCode.INVALID_REQUEST, f"A broker's name is its id, a number, not '{name}'.")
+        if _BROKER_ID.fullmatch(name) is None:
+            shown = name if len(name) <= 40 else f"{name[:40]}…"
+            raise BadResource(ErrorCode.INVALID_REQUEST, f"A broker's name is its id, a number, not '{shown}'.")
         if int(name) != broker.node_id:
             raise BadResource(ErrorCode.INVALID_REQUEST, f"Ask broker {name} itself: this is broker {broker.node_id}.")
         return "broker", name
