@@ -12,7 +12,7 @@ from nicegui import ui
 from penstock.client.errors import ClientError
 from penstock.console.data.viewer import Viewer
 from penstock.console.widgets.numbers import Clock
-from penstock.operate.errors import UserError
+from penstock.operate.errors import ExitCode, UserError
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,22 @@ class Here:
         ui.navigate.to(link_to("", self.viewer.cluster.name, path, query))
 
     def every(self, seconds: float, work: Callable[[], Awaitable[Any]]) -> None:
-        """Do it now and then while the page is open. A cluster that is away is the banner's to tell."""
+        """Do it now and then while the page is open. A cluster that is away is the banner's to tell.
+
+        What the page shows may be deleted meanwhile: that is told once, and what was known stays on the screen.
+        """
+        told = False
 
         async def quietly() -> None:
+            nonlocal told
             try:
                 await work()
-            except (UserError, ClientError):
+            except UserError as error:
+                if error.code == ExitCode.NOT_FOUND and not told:
+                    told = True
+                    words = f"{error.message} any more; what is shown is the last that was known"
+                    ui.notification(words, type="warning", position="bottom-right", timeout=None, close_button="Close")
+            except ClientError:
                 return
 
         ui.timer(seconds, quietly, immediate=False)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.client.errors import BrokerUnreachable, ConnectionLost
 from penstock.console.data.shown import WHOLE_BYTES, shown
 from penstock.console.data.viewer import Viewer
 from penstock.console.policy import masked
@@ -138,17 +139,21 @@ def raw_message(viewer: Viewer, topic: str, partition: int, offset: int) -> Reco
 
 
 def tail(viewer: Viewer, topic: str, wanted: Wanted, stop: threading.Event) -> Iterator[list[dict[str, Any]]]:
-    """Messages as they come, in portions, empty ones too; ends when told, and with an error when the topic goes."""
+    """Messages as they come, in portions, empty ones too; ends when told, and with an error when the topic goes.
+
+    A cluster that goes away and comes back costs only the time between: the tail goes on where it was.
+    """
     accepts = predicate(wanted)
     reader = _Reader(viewer, topic, wanted.partitions)
     positions = dict(reader.ends) if wanted.start == "newest" else reader.positions(wanted.start)
     while not stop.is_set():
         viewer.require("viewer")
-        found = [
-            shown(topic, key[1], record)
-            for key, record in reader.follow(positions, TAIL_WAIT_MS)
-            if accepts(topic, key[1], record)
-        ]
+        try:
+            records = list(reader.follow(positions, TAIL_WAIT_MS))
+        except (BrokerUnreachable, ConnectionLost):
+            records = []
+            stop.wait(1.0)
+        found = [shown(topic, key[1], record) for key, record in records if accepts(topic, key[1], record)]
         yield found[-MOST_SHOWN:]
 
 

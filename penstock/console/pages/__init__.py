@@ -12,6 +12,7 @@ from penstock.console.pages import (
     overview,
     pipeline,
     pipelines,
+    security,
     topic,
     topics,
     transaction,
@@ -30,5 +31,6 @@ PAGES: tuple[Page, ...] = (
     transaction.PAGE,
     brokers.PAGE,
     broker.PAGE,
+    security.PAGE,
     doctor.PAGE,
 )

@@ -64,7 +64,7 @@ def new_router(tag: str) -> APIRouter:
 
 
 def create_app(context: Context) -> FastAPI:
-    from penstock.console.rest import cluster, groups, messages, pipelines, topics
+    from penstock.console.rest import cluster, groups, messages, pipelines, security, topics
 
     app = FastAPI(
         title="Penstock console",
@@ -75,7 +75,8 @@ def create_app(context: Context) -> FastAPI:
         redoc_url=None,
     )
     app.state.context = context
-    for router in (cluster.top, cluster.router, topics.router, messages.router, groups.router, pipelines.router):
+    parts = (topics, messages, groups, pipelines, security)
+    for router in (cluster.top, cluster.router, *(part.router for part in parts)):
         app.include_router(router)
     app.add_exception_handler(UserError, _user_error)
     app.add_exception_handler(ClientError, _client_error)

@@ -92,6 +92,29 @@ class HangingEnd(Body):
     producer_id: Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
+class Password(Body):
+    name: AnyName
+    password: Annotated[str, Field(min_length=1, max_length=1000)]
+    mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+
+
+class Acl(Body):
+    principal: AnyName
+    permission: Literal["allow", "deny"] = "allow"
+    operation: Annotated[str, Field(min_length=1, max_length=50)]
+    resource: AnyName
+    """As the command line writes it: topic:orders, topic:ord*, group:*, cluster."""
+    host: AnyName = "*"
+
+
+class Quota(Body):
+    whose: AnyName
+    """As the command line writes it: user:anna, client:app, ip:10.0.0.1; * for the default."""
+    quota: Annotated[str, Field(min_length=1, max_length=50)]
+    limit: Annotated[float, Field(ge=0, le=2**53)] | None
+    """None takes it away."""
+
+
 class Desired(Body):
     desired: Literal["running", "stopped"]
 
