@@ -159,6 +159,8 @@ def test_a_viewer_sees_only_what_the_policy_shows_on_every_way_out(with_users: s
             "messages/0/0/value",
             "messages?expression=value.card%20%3D%3D%20%224711%22",
             "messages?value=4711",
+            "messages.jsonl",
+            "messages.jsonl?value=4711",
             "tail?start=oldest&seconds=1",
         ):
             answer = viewer.get(f"{local}/topics/public.cards/{way}")
@@ -170,12 +172,14 @@ def test_a_viewer_sees_only_what_the_policy_shows_on_every_way_out(with_users: s
             "/messages",
             "/messages/0/0",
             "/messages/0/0/value",
+            "/messages.jsonl",
             "/tail?seconds=1",
         ):
             assert viewer.get(f"{local}/topics/secret.things{way}").status_code == 404, way
         assert "secret.things" not in viewer.get(f"{local}/topics?internal=true&size=500").text
         assert "secret.things" not in viewer.get(f"{local}/search?text=secret").text
         assert "secret.things" not in viewer.get(f"{local}/overview").text
+        assert viewer.get(f"{local}/security").status_code == 403
         refused = viewer.post(f"{local}/topics", json={"name": "public.new"})
         assert refused.status_code == 403 and "editor" in refused.json()["error"]
         assert viewer.delete(f"{local}/topics/public.cards").status_code == 403

@@ -80,6 +80,11 @@ def predicate(wanted: Wanted) -> Callable[[str, int, Record], bool]:
     return lambda topic, partition, record: all(test(topic, partition, record) for test in tests)
 
 
+def check(_viewer: Viewer, wanted: Wanted) -> None:
+    """Raises for a filter that is none."""
+    predicate(wanted)
+
+
 def _has_header(record: Record, name: str | None, text: bytes) -> bool:
     return any(
         (name is None or name == known) and value is not None and text in value for known, value in record.headers
@@ -92,7 +97,7 @@ def search(viewer: Viewer, topic: str, wanted: Wanted, progress: Progress) -> It
     From the newest the search goes backwards, window by window; otherwise forwards.
     """
     accepts = predicate(wanted)
-    reader = _Reader(viewer, topic, wanted.partitions)
+    reader = Reader(viewer, topic, wanted.partitions)
     backwards = wanted.start == "newest"
     positions = dict(reader.ends) if backwards else reader.positions(wanted.start)
     progress.total = sum(
@@ -128,7 +133,7 @@ def message(viewer: Viewer, topic: str, partition: int, offset: int) -> dict[str
 
 def raw_message(viewer: Viewer, topic: str, partition: int, offset: int) -> Record:
     """The record itself, masked as the viewer must see it: what downloads are made of."""
-    reader = _Reader(viewer, topic, (partition,))
+    reader = Reader(viewer, topic, (partition,))
     key = (topic, partition)
     if reader.starts[key] <= offset < reader.ends[key]:
         for record in reader.read(key, offset, offset + 1):
@@ -144,7 +149,7 @@ def tail(viewer: Viewer, topic: str, wanted: Wanted, stop: threading.Event) -> I
     A cluster that goes away and comes back costs only the time between: the tail goes on where it was.
     """
     accepts = predicate(wanted)
-    reader = _Reader(viewer, topic, wanted.partitions)
+    reader = Reader(viewer, topic, wanted.partitions)
     positions = dict(reader.ends) if wanted.start == "newest" else reader.positions(wanted.start)
     while not stop.is_set():
         viewer.require("viewer")
@@ -193,7 +198,7 @@ def _murmur2(data: bytes) -> int:
     return h ^ (h >> 15)
 
 
-class _Reader:
+class Reader:
     """Committed records of a topic's partitions, as the viewer may see them."""
 
     def __init__(self, viewer: Viewer, topic: str, partitions: tuple[int, ...]) -> None:

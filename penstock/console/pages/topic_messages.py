@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlencode
 
 from nicegui import background_tasks, ui
 
@@ -84,6 +85,7 @@ class MessagesTab:
             for field in (self._key, self._value, self._header, self._expression, self._position):
                 field.on("keydown.enter", self._browse)
             primary("Search", self._browse, icon="search")
+            plain("Download", self._download, icon="download").tooltip("all that the search finds, as JSON lines")
 
     def _wanted(self) -> Wanted:
         start = str(self._start.value)
@@ -98,6 +100,23 @@ class MessagesTab:
             header=self._header.value or "",
             expression=self._expression.value or "",
         )
+
+    async def _download(self) -> None:
+        """The browser fetches the file by itself; a filter that is none is told here before."""
+        wanted = self._wanted()
+        if not await attempt(lambda: self._here.viewer.ask(messages.check, wanted)):
+            return
+        words = [
+            ("start", wanted.start), ("key", wanted.key), ("value", wanted.value), ("header", wanted.header),
+            ("expression", wanted.expression), *(("partition", str(index)) for index in wanted.partitions),
+        ]  # fmt: skip
+        query = urlencode([(name, value) for name, value in words if value])
+        ui.download.from_url(f"{self._api_path}/messages.jsonl?{query}", f"{self._name}.jsonl")
+
+    @property
+    def _api_path(self) -> str:
+        cluster = segment(self._here.viewer.cluster.name)
+        return f"{self._here.base_path}/api/v1/clusters/{cluster}/topics/{segment(self._name)}"
 
     def _status(self) -> None:
         with ui.element("div").classes("pk-row").props("role=status"):
@@ -277,8 +296,7 @@ class MessagesTab:
                 facts({header["name"]: one_line(header["value"]) for header in found["headers"]})
             with ui.element("div").classes("pk-row"):
                 _link(self._here.link(path, partition=partition, offset=offset), "Link to this message", download=False)
-                value = f"{self._here.base_path}/api/v1/clusters/{segment(self._here.viewer.cluster.name)}{path}"
-                _link(f"{value}/messages/{partition}/{offset}/value", "Download the value", download=True)
+                _link(f"{self._api_path}/messages/{partition}/{offset}/value", "Download the value", download=True)
                 ui.element("div").classes("pk-grow")
                 if self._here.viewer.may("editor"):
                     plain("Produce again", lambda: produce_dialog(self._here, self._topic, self._after_produce, found))

@@ -8,12 +8,13 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import Depends, Path, Query
 from fastapi.responses import Response, StreamingResponse
 
 from penstock.client.errors import ClientError
-from penstock.console.data import messages
+from penstock.console.data import downloads, messages
 from penstock.console.data.messages import Wanted
 from penstock.console.data.viewer import Viewer
 from penstock.console.rest import models
@@ -50,6 +51,17 @@ What = Annotated[Wanted, Depends(wanted)]
 @router.get("/topics/{topic}/messages")
 def list_messages(viewer: Asker, topic: Topic, what: What) -> list[dict[str, Any]]:
     return messages.messages(viewer, topic, what)
+
+
+@router.get(
+    "/topics/{topic}/messages.jsonl",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"application/jsonl": {}}}},
+)
+def download_messages(viewer: Asker, topic: Topic, what: What) -> StreamingResponse:
+    """All that a search finds, as a file of JSON lines; `limit` does not count here."""
+    headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(topic, safe='')}.jsonl"}
+    return StreamingResponse(downloads.download(viewer, topic, what), media_type="application/jsonl", headers=headers)
 
 
 @router.post("/topics/{topic}/messages", status_code=201)
