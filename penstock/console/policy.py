@@ -9,8 +9,8 @@
     fields = ["value.card.number", "headers.authorization", "key"]
     except_roles = ["admin"]
 
-A role without a `visible` rule sees every topic. A value that is no JSON object is masked whole when one of its
-fields would have to be.
+A role without a `visible` rule sees every topic. Whatever stands where a field is looked for, and is no JSON object to
+look into, is masked whole. Names of headers count in any case.
 """
 
 from __future__ import annotations
@@ -107,9 +107,9 @@ def masked(record: Record, fields: tuple[str, ...]) -> Record:
     """The record without what these fields hold. Whatever filters or shows a record sees only this."""
     if not fields:
         return record
-    hidden_headers = {field.partition(".")[2] for field in fields if field.startswith("headers")}
+    hidden_headers = {field.partition(".")[2].casefold() for field in fields if field.startswith("headers")}
     headers = tuple(
-        (name, MASK.encode() if name in hidden_headers or "" in hidden_headers else value)
+        (name, MASK.encode() if name.casefold() in hidden_headers or "" in hidden_headers else value)
         for name, value in record.headers
     )
     return record._replace(
@@ -127,21 +127,26 @@ def _masked_bytes(data: bytes | None, fields: list[str]) -> bytes | None:
         return MASK.encode()
     try:
         content = json.loads(data)
-    except ValueError:
+        if not isinstance(content, dict | list):
+            return MASK.encode()
+        for path in paths:
+            content = _without(content, path)
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    except (ValueError, RecursionError):
         return MASK.encode()
-    if not isinstance(content, dict | list):
-        return MASK.encode()
-    for path in paths:
-        _hide(content, path)
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _hide(content: Any, path: list[str]) -> None:
+def _without(content: Any, path: list[str]) -> Any:
+    """The same with a mask where the path leads, or ends before its time; a name may itself hold dots."""
+    if content is None:
+        return None
+    if not path or not isinstance(content, dict | list):
+        return MASK
     if isinstance(content, list):
-        for item in content:
-            _hide(item, path)
-    elif isinstance(content, dict) and path[0] in content:
-        if len(path) == 1:
-            content[path[0]] = MASK
-        else:
-            _hide(content[path[0]], path[1:])
+        return [_without(item, path) for item in content]
+    hidden = dict(content)
+    for length in range(1, len(path) + 1):
+        name = ".".join(path[:length])
+        if name in hidden:
+            hidden[name] = _without(hidden[name], path[length:])
+    return hidden

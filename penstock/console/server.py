@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from penstock.console import policy, workers
 from penstock.console.access import login_page
 from penstock.console.access.audit import Audit
-from penstock.console.access.guard import Guard, Rules
+from penstock.console.access.guard import TOKEN_USER, Guard, Rules
 from penstock.console.access.logins import Logins
 from penstock.console.access.users import UserFile
 from penstock.console.cluster import Cluster
@@ -46,12 +46,16 @@ THREADS = 64  # tails and searches wait in threads
 def create(settings: ConsoleSettings, clusters: list[Cluster], *, with_pages: bool = True) -> tuple[Guard, Context]:
     """The whole application, not yet served; `with_pages=False` leaves NiceGUI out (REST alone)."""
     settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    users = UserFile(settings.users) if settings.users is not None else None
     context = Context(
         clusters={cluster.name: cluster for cluster in clusters},
-        logins=Logins(settings.token or secrets.token_urlsafe(24)),
+        logins=Logins(
+            settings.token or secrets.token_urlsafe(24),
+            is_current=lambda user: users is None or user is TOKEN_USER or users.is_current(user),
+        ),
         audit=Audit(settings.state_dir / "audit.jsonl"),
         policy=policy.load(settings.policy),
-        users=UserFile(settings.users) if settings.users is not None else None,
+        users=users,
         base_path=settings.base_path,
         state_dir=settings.state_dir,
     )

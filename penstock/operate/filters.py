@@ -69,7 +69,7 @@ class Document(str):
         if self._parsed is ...:
             try:
                 self._parsed = json.loads(self)
-            except ValueError:
+            except (ValueError, RecursionError):
                 self._parsed = None
         return lookup(self._parsed, name)
 

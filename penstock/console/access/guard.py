@@ -24,6 +24,7 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
 OPEN_PATHS = frozenset({"/login", "/health"})
 CSRF_HEADER = b"x-penstock-console"
 LARGEST_BODY = 16 << 20
+LARGEST_FORM = 10_000  # of who is not logged in
 TOKEN_USER = User("local", "admin")
 
 
@@ -61,8 +62,9 @@ class Guard:
         if by_cookie and _changes(scope, path) and CSRF_HEADER not in headers:
             await _answer(scope, send, 403, f"with a cookie this needs the header {CSRF_HEADER.decode()}")
             return
-        if int(headers.get(b"content-length", b"0") or 0) > LARGEST_BODY:
-            await _answer(scope, send, 413, f"at most {LARGEST_BODY} bytes")
+        most = LARGEST_BODY if login is not None else LARGEST_FORM
+        if int(headers.get(b"content-length", b"0") or 0) > most:
+            await _answer(scope, send, 413, f"at most {most} bytes")
             return
         nonce = secrets.token_urlsafe(16)
         scope.setdefault("state", {})
@@ -96,6 +98,8 @@ class Guard:
                 return 403, "a page of another site may not change anything"
         if path is None:
             return 404, f"the console lives under {self._rules.base_path}/"
+        if b"transfer-encoding" in headers:
+            return 411, "say how long it is: a body without content-length could go on without end"
         length = headers.get(b"content-length", b"0")
         if length and not length.isdigit():
             return 400, "content-length is no number"

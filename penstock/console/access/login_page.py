@@ -9,12 +9,11 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 
-from penstock.console.access.guard import TOKEN_USER, Guard
+from penstock.console.access.guard import LARGEST_FORM, TOKEN_USER, Guard
 from penstock.console.access.users import User
 from penstock.console.context import Context
 
 router = APIRouter(include_in_schema=False)
-LARGEST_FORM = 10_000
 
 
 @router.get("/health")
@@ -36,16 +35,19 @@ async def log_in(request: Request) -> HTMLResponse | RedirectResponse:
     name, password = fields.get("name", [""])[0], fields.get("password", [""])[0]
     next_page = _inner(fields.get("next", ["/"])[0])
     address = request.client.host if request.client else "?"
-    wait = context.logins.wait_seconds(f"user {name}", address)
-    if wait > 0:
-        return _page(context, next_page, f"too many failed tries: wait {int(wait) + 1} seconds", 429)
-    user = await asyncio.to_thread(_check, context, name, password)
+    async with context.logins.checking:
+        wait = context.logins.wait_seconds(f"user {name}", address)
+        if wait > 0:
+            return _page(context, next_page, f"too many failed tries: wait {int(wait) + 1} seconds", 429)
+        user = await asyncio.to_thread(_check, context, name, password)
+        if user is None:
+            context.logins.failed(f"user {name}", address)
+        else:
+            context.logins.succeeded(f"user {name}", address)
     if user is None:
-        context.logins.failed(f"user {name}", address)
         context.audit.write(name or "?", "login", address, ok=False)
         wrong = "the token is wrong" if context.users is None else "name or password is wrong"
         return _page(context, next_page, wrong, 401)
-    context.logins.succeeded(f"user {name}", address)
     context.audit.write(user.name, "login", address)
     login = context.logins.open(user)
     answer = RedirectResponse(context.base_path + next_page, 303)

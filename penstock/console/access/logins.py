@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import secrets
 import time
@@ -18,6 +19,10 @@ FIRST_DELAY, LONGEST_DELAY = 0.5, 60.0
 FREE_TRIES = 3
 
 
+def _always(_user: User) -> bool:
+    return True
+
+
 @dataclass(slots=True)
 class Login:
     """One user's session; pages hold it, so that what outlives a log-out can do nothing more."""
@@ -26,19 +31,30 @@ class Login:
     user: User
     ends: float
     used: float
-    over: bool = False
+    is_current: Callable[[User], bool] = _always
+    closed: bool = False
+
+    @property
+    def over(self) -> bool:
+        """Logged out, or no longer the user whom the login was given to."""
+        return self.closed or not self.is_current(self.user)
 
 
 @dataclass(slots=True)
 class _Failures:
+    until: float
+    """When the next try is free; while there are only few, the time of the last one."""
     count: int = 0
-    until: float = 0.0
 
 
 @dataclass
 class Logins:
     token: str
     clock: Callable[[], float] = time.monotonic
+    is_current: Callable[[User], bool] = _always
+    """Whether a user who logged in earlier is still known as that."""
+    checking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One password after the other: guesses side by side would all be free, and each takes 32 MB."""
     _sessions: dict[str, Login] = field(default_factory=dict)
     _failures: dict[str, _Failures] = field(default_factory=dict)
 
@@ -48,7 +64,7 @@ class Logins:
     def open(self, user: User) -> Login:
         now = self.clock()
         self._forget_old(now)
-        login = Login(secrets.token_urlsafe(32), user, now + SESSION_SECONDS, now)
+        login = Login(secrets.token_urlsafe(32), user, now + SESSION_SECONDS, now, self.is_current)
         self._sessions[login.id] = login
         return login
 
@@ -66,7 +82,7 @@ class Logins:
     def close(self, session_id: str) -> None:
         login = self._sessions.pop(session_id, None)
         if login is not None:
-            login.over = True
+            login.closed = True
 
     def close_user(self, name: str) -> None:
         """All sessions of one user end."""
@@ -94,10 +110,11 @@ class Logins:
         for old in [one for one, state in self._failures.items() if now - state.until > 3600]:
             del self._failures[old]
         for one in who:
-            state = self._failures.setdefault(one, _Failures())
+            state = self._failures.setdefault(one, _Failures(now))
             state.count += 1
+            state.until = now
             if state.count >= FREE_TRIES:
-                state.until = now + min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(state.count - FREE_TRIES, 10))
+                state.until += min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(state.count - FREE_TRIES, 10))
 
     def succeeded(self, *who: str) -> None:
         for one in who:

@@ -28,6 +28,8 @@ class User:
     role: str
     properties: Mapping[str, str] | None = field(default=None, repr=False)
     """Client properties with the user's own credentials at the brokers; None: the console's."""
+    stored: str = field(default="", repr=False)
+    """The hash that the password was checked against: with another one the logins of before end."""
 
     def may(self, role: str) -> bool:
         return ROLES.index(self.role) >= ROLES.index(role)
@@ -56,7 +58,7 @@ _NOBODY = hash_password(secrets.token_hex(8))
 
 
 class UserFile:
-    """Read anew when it changes: a user who is removed cannot log in again."""
+    """Read anew when it changes: whoever is removed, or gets another role or password, loses open logins too."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -70,12 +72,15 @@ class UserFile:
         role, stored = self._users.get(name, ("viewer", _NOBODY))
         if not matches(password, stored) or name not in self._users:
             return None
-        return User(name, role)
+        return User(name, role, stored=stored)
 
-    def role_of(self, name: str) -> str | None:
-        self._load()
-        known = self._users.get(name)
-        return known[0] if known else None
+    def is_current(self, user: User) -> bool:
+        """Whether the file still says what it said when this user logged in."""
+        try:
+            self._load()
+        except UserError:
+            return False
+        return self._users.get(user.name) == (user.role, user.stored)
 
     def _load(self) -> None:
         try:

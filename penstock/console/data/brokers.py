@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.base.settings import BROKER_SETTINGS
+from penstock.base.settings.per_listener import setting_behind
 from penstock.console.data.viewer import Viewer
+from penstock.console.policy import MASK
 from penstock.operate import admin, configs, reassignments
 from penstock.operate.brokers import known_broker
 from penstock.operate.errors import ExitCode, UserError, not_found, usage_error
@@ -59,10 +62,19 @@ def broker_configs(viewer: Viewer, node: int) -> list[dict[str, Any]]:
 def configure(viewer: Viewer, node: int | None, changes: Mapping[str, str | None]) -> None:
     """Settings of one broker, or (None) of all of them."""
     name = "" if node is None else str(node)
-    with viewer.change("admin", "broker.configure", name or "all", changes=dict(changes)) as session:
+    with viewer.change("admin", "broker.configure", name or "all", changes=_without_secrets(changes)) as session:
         configs.check_names(session, admin.BROKER_RESOURCE, name, list(changes))
         rows = [(key, 1 if value is None else 0, value) for key, value in changes.items()]
         admin.alter_configs(session, admin.BROKER_RESOURCE, name, rows)
+
+
+def _without_secrets(changes: Mapping[str, str | None]) -> dict[str, str | None]:
+    """For the audit log, which others read too: what nobody knows may be a secret."""
+    shown: dict[str, str | None] = {}
+    for name, value in changes.items():
+        setting = BROKER_SETTINGS.get(name) or setting_behind(name)
+        shown[name] = value if value is None or (setting is not None and not setting.sensitive) else MASK
+    return shown
 
 
 def unusual(viewer: Viewer) -> list[dict[str, Any]]:

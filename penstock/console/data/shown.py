@@ -33,7 +33,7 @@ def _as_text(data: bytes, limit: int) -> tuple[str, str]:
         try:
             json.loads(text)
             return "json", text
-        except ValueError:
+        except (ValueError, RecursionError):
             pass
     return "text", text
 
