@@ -46,7 +46,7 @@ class FetchPartition:
     """One partition that is fetched: what was asked, and (inside a session) what was last told."""
 
     __slots__ = ("current_leader_epoch", "index", "last_fetched_epoch", "log_start_offset", "max_bytes", "name",
-                 "offset", "told_high_watermark", "told_log_start_offset")  # fmt: skip
+                 "offset", "replica", "told_high_watermark", "told_log_start_offset", "turn")  # fmt: skip
 
     def __init__(
         self,
@@ -67,6 +67,8 @@ class FetchPartition:
         self.max_bytes = max_bytes
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
+        self.turn = 0
+        self.replica: Any = None  # where it was read last
 
 
 class FetchRequest:

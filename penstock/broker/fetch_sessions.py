@@ -1,5 +1,8 @@
 """Incremental fetch sessions (KIP-227): the broker remembers what a client fetches, answers carry only what changed.
 
+A fetch looks only at what may have changed (replication/news); at all of it when the asker, the metadata or the rights
+are not those of the fetch before.
+
 The rules are Kafka's. Bounded by `max.incremental.fetch.session.cache.slots`: a full cache gives up a session only
 for a newcomer that is worth more, or when the old one is idle for two minutes; else the newcomer goes without.
 """
@@ -8,10 +11,13 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
+from collections.abc import Collection
+from operator import is_not
 from typing import Any
 
 from penstock.broker.fetch_codec import FIRST_WITH_TOPIC_ID, FetchPartition, FetchRequest
 from penstock.protocol.errors import ErrorCode
+from penstock.replication.news import News
 
 IDLE_BEFORE_EVICTION_SECONDS = 120.0
 NO_SESSION = 0
@@ -26,7 +32,8 @@ def next_epoch(epoch: int) -> int:
 
 
 class FetchSession:
-    __slots__ = ("epoch", "id", "last_used", "partitions", "privileged", "started", "uses_topic_ids")
+    __slots__ = ("_asker", "_surroundings", "_turns", "epoch", "id", "last_used", "news", "partitions", "privileged",
+                 "started", "uses_topic_ids")  # fmt: skip
 
     def __init__(self, session_id: int, privileged: bool, uses_topic_ids: bool, now: float) -> None:
         self.id = session_id
@@ -36,24 +43,51 @@ class FetchSession:
         self.started = now
         self.last_used = now
         self.partitions: OrderedDict[PartitionKey, FetchPartition] = OrderedDict()
+        self.news = News[FetchPartition]()
+        self._turns = 0
+        self._asker: tuple[int | str, ...] = ()
+        self._surroundings: tuple[Any, ...] = ()
+
+    def add(self, asked: FetchPartition) -> None:
+        key = (asked.name, asked.index)
+        replaced = self.partitions.get(key)
+        if replaced is not None:
+            self.news.forget(replaced)
+        self.partitions[key] = asked
+        asked.turn = self._turns if replaced is None else replaced.turn
+        self._turns += 1
+        self.news.look_at(asked)
+
+    def seen_by(self, request: FetchRequest, bound: int, surroundings: tuple[Any, ...]) -> None:
+        """Who asks, and what an answer depends on beside the partitions themselves (compared by identity): if any of it
+        is not what it was, everything is news."""
+        asker = (request.version, request.replica_id, request.replica_epoch, request.rack_id, bound)
+        if asker != self._asker or any(map(is_not, surroundings, self._surroundings)):
+            self.news.look_at_all()
+            self._asker, self._surroundings = asker, surroundings
+            self.news.replica_id, self.news.bound = request.replica_id, bound
 
     def update(self, request: FetchRequest) -> None:
         for asked in request.partitions:
             known = self.partitions.get((asked.name, asked.index))
             if known is None:
-                self.partitions[(asked.name, asked.index)] = asked
+                self.add(asked)
                 continue
             known.current_leader_epoch = asked.current_leader_epoch
             known.offset = asked.offset
             known.last_fetched_epoch = asked.last_fetched_epoch
             known.log_start_offset = asked.log_start_offset
             known.max_bytes = asked.max_bytes
+            self.news.look_at(known)
         for key in request.forgotten:
-            self.partitions.pop(key, None)
+            forgotten = self.partitions.pop(key, None)
+            if forgotten is not None:
+                self.news.forget(forgotten)
 
     def changed(self, results: list[tuple[FetchPartition, Any]]) -> list[tuple[FetchPartition, Any]]:
         """What an incremental answer must contain; partitions with records go to the end, so all get their turn."""
         told: list[tuple[FetchPartition, Any]] = []
+        news = self.news
         for partition, fetched in results:
             tell = fetched.error != 0 or fetched.preferred_replica >= 0 or fetched.diverging_epoch is not None
             if fetched.size:
@@ -61,6 +95,8 @@ class FetchSession:
                 key = (partition.name, partition.index)
                 if key in self.partitions:
                     self.partitions.move_to_end(key)
+                    partition.turn = self._turns
+                    self._turns += 1
             if partition.told_high_watermark != fetched.high_watermark:
                 partition.told_high_watermark = fetched.high_watermark
                 tell = True
@@ -69,6 +105,8 @@ class FetchSession:
                 tell = True
             if fetched.error:
                 partition.told_high_watermark = -1  # so that the recovery is told
+            elif partition.replica is not None:
+                news.answered(partition, partition.replica, fetched)
             if tell:
                 told.append((partition, fetched))
         return told
@@ -77,21 +115,29 @@ class FetchSession:
 class FetchContext:
     """How one request is to be answered."""
 
-    __slots__ = ("error", "incremental", "partitions", "session", "session_id")
+    __slots__ = ("all_partitions", "error", "incremental", "session", "session_id")
 
     def __init__(
         self,
-        partitions: list[FetchPartition],
+        partitions: Collection[FetchPartition],
         session: FetchSession | None = None,
         incremental: bool = False,
         error: int = 0,
         session_id: int = NO_SESSION,
     ) -> None:
-        self.partitions = partitions
+        self.all_partitions = partitions
         self.session = session
         self.incremental = incremental
         self.error = error
         self.session_id = session_id
+
+    @property
+    def due_count(self) -> int:
+        return len(self.all_partitions) if self.session is None else self.session.news.due_count
+
+    def partitions(self) -> Collection[FetchPartition]:
+        """What to look at now."""
+        return self.all_partitions if self.session is None else self.session.news.due()
 
 
 class FetchSessionCache:
@@ -108,11 +154,11 @@ class FetchSessionCache:
         epoch, session_id = request.session_epoch, request.session_id
         if epoch in (CLOSE_EPOCH, FIRST_EPOCH):
             if session_id != NO_SESSION:
-                self.sessions.pop(session_id, None)
+                self._close(session_id)
             session = self._try_add(request, now) if epoch == FIRST_EPOCH else None
             if session is None:
                 return FetchContext(request.partitions)
-            return FetchContext(list(session.partitions.values()), session, session_id=session.id)
+            return FetchContext(session.partitions.values(), session, session_id=session.id)
         session = self.sessions.get(session_id)
         if session is None:
             return FetchContext([], error=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
@@ -122,12 +168,17 @@ class FetchSessionCache:
             return FetchContext([], error=int(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR), session_id=session.id)
         session.update(request)
         if not session.partitions:
-            del self.sessions[session_id]
+            self._close(session_id)
             return FetchContext([])
         session.epoch = next_epoch(epoch)
         session.last_used = now
         self.sessions.move_to_end(session_id)
-        return FetchContext(list(session.partitions.values()), session, incremental=True, session_id=session_id)
+        return FetchContext(session.partitions.values(), session, incremental=True, session_id=session_id)
+
+    def _close(self, session_id: int) -> None:
+        session = self.sessions.pop(session_id, None)
+        if session is not None:
+            session.news.end()
 
     def _try_add(self, request: FetchRequest, now: float) -> FetchSession | None:
         if not request.partitions:
@@ -140,7 +191,7 @@ class FetchSessionCache:
             session_id = random.randint(1, 0x7FFFFFFF)
         session = FetchSession(session_id, privileged, request.version >= FIRST_WITH_TOPIC_ID, now)
         for asked in request.partitions:
-            session.partitions[(asked.name, asked.index)] = asked
+            session.add(asked)
         self.sessions[session_id] = session
         return session
 
@@ -163,6 +214,6 @@ class FetchSessionCache:
             victim = min(candidates, key=lambda s: (s.privileged, len(s.partitions), s.id))
             if (victim.privileged, len(victim.partitions)) > (privileged, size):
                 return False
-        del self.sessions[victim.id]
+        self._close(victim.id)
         self.evictions += 1
         return True

@@ -14,7 +14,7 @@ from penstock.broker.fetch_sessions import FetchContext
 if TYPE_CHECKING:
     from penstock.broker.api.fetch import FetchHandler
     from penstock.broker.connection import Connection, Slot
-    from penstock.broker.fetch_codec import FetchRequest
+    from penstock.broker.fetch_codec import FetchPartition, FetchRequest
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +49,7 @@ async def _answer(
         results = await _read(handler, connection, request, context, update=True)
         if not handler.answers_now(request, context, results):
             await asyncio.sleep(min(request.max_wait_ms / 1000, LONGEST_PAUSE_SECONDS))
+            handler.look_around(connection, request, context)
             results = await _read(handler, connection, request, context, update=False)
         handler.answer(connection, slot, correlation_id, request, context, results)
     except asyncio.CancelledError:
@@ -70,12 +71,18 @@ async def _read(
     results: list[Any] = []
     remaining = handler.limit_bytes(request)
     nothing_yet = True
-    for start in range(0, len(context.partitions), PARTITIONS_PER_SLICE):
-        piece = FetchContext(context.partitions[start : start + PARTITIONS_PER_SLICE])
+    partitions = list(context.partitions())
+    seen: list[tuple[FetchPartition, int]] = []
+    for start in range(0, len(partitions), PARTITIONS_PER_SLICE):
+        piece = FetchContext(partitions[start : start + PARTITIONS_PER_SLICE])
         found = handler.read(connection, request, piece, update, remaining, nothing_yet)
         size = sum(fetched.size for _, fetched in found)
         nothing_yet = nothing_yet and not size
         remaining = max(remaining - size, 0)
         results += found
+        seen += [(asked, asked.replica.changes) for asked, _ in found if asked.replica is not None]
         await asyncio.sleep(0)
+    for asked, changes in seen:
+        if asked.replica is not None and asked.replica.changes != changes:
+            asked.replica = None  # not what it was when it was read: it may not rest in its session
     return results

@@ -28,6 +28,8 @@ class LogEvents:
 
     def log_start_raised(self, log: Log) -> None:
         """The log start offset rose."""
+        if log.on_start_raised is not None:
+            log.on_start_raised()
 
     def discard(self, paths: Sequence[Path], delay_ms: int) -> None:
         """Files renamed out of the way, to be unlinked after the delay."""

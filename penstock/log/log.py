@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import uuid
 from bisect import bisect_right
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -60,6 +61,7 @@ class Log:
         self.last_flush_ms = 0
         self.voided: LogWriteError | None = None
         """Why staged appends were lost, until whoever answers for them has heard of it: also others write the log."""
+        self.on_start_raised: Callable[[], None] | None = None
         self.abandoned = False
         self.producers_state = ProducerState()
         self.epochs = LeaderEpochs(directory)

@@ -55,6 +55,7 @@ class _Events(LogEvents):
 
     def log_start_raised(self, log: Log) -> None:
         self._manager.log_starts_changed = True
+        super().log_start_raised(log)
 
     def discard(self, paths: Sequence[Path], delay_ms: int) -> None:
         self._manager.disk_work.unlink_later(paths, delay_ms)

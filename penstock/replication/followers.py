@@ -5,6 +5,11 @@ Times are milliseconds of a monotonic clock: a stepped wall clock must neither e
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.replication.news import News
+
 UNKNOWN_OFFSET = -1
 
 
@@ -19,6 +24,7 @@ class Follower:
         "last_fetch_ms",
         "log_end_offset",
         "log_start_offset",
+        "rests_in",
     )
 
     def __init__(self, broker_id: int) -> None:
@@ -29,6 +35,7 @@ class Follower:
         self.last_fetch_ms: float = 0.0
         self.last_caught_up_ms: float = -1e15
         self.broker_epoch = -1
+        self.rests_in: News[Any] | None = None  # the session whose fetches are signs of life of this replica, too
 
     def reset(self, now_ms: float, leader_end_offset: int, in_isr: bool, new_leader: bool) -> None:
         """A leader epoch begins. Members of the ISR get one lag time to show themselves."""
@@ -44,6 +51,8 @@ class Follower:
         self, fetch_offset: int, log_start_offset: int, leader_end_offset: int, now_ms: float, broker_epoch: int
     ) -> None:
         """A fetch arrived: its offset is the follower's log end, all before it is in the follower's log."""
+        if self.rests_in is not None:
+            self.rouse()
         if fetch_offset >= leader_end_offset:
             if now_ms > self.last_caught_up_ms:
                 self.last_caught_up_ms = now_ms
@@ -56,5 +65,17 @@ class Follower:
         self.last_fetch_ms = now_ms
         self.broker_epoch = broker_epoch
 
+    def rouse(self) -> None:
+        """Nothing was appended while it rested: it was caught up at every fetch of its session."""
+        self.last_caught_up_ms = self.caught_up_ms
+        session, self.rests_in = self.rests_in, None
+        if session is not None and session.last_fetch_ms > self.last_fetch_ms:
+            self.last_fetch_ms = session.last_fetch_ms
+
+    @property
+    def caught_up_ms(self) -> float:
+        session = self.rests_in
+        return self.last_caught_up_ms if session is None else max(self.last_caught_up_ms, session.last_fetch_ms)
+
     def caught_up(self, leader_end_offset: int, now_ms: float, lag_time_max_ms: float) -> bool:
-        return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= lag_time_max_ms
+        return self.log_end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_time_max_ms

@@ -125,9 +125,10 @@ class LogDirMoves:
         for epoch, start in epochs:
             if epoch > (future.latest_epoch() or -1):
                 future.assign_epoch_start(epoch, start)  # epochs that nobody has written in yet
-        partition.log = future_log.promote(self._replicas.log_manager, log, future)
+        promoted = future_log.promote(self._replicas.log_manager, log, future)
+        partition.take_log(promoted)
         del self.futures[where]
-        logger.info("%r now lies in %s", partition, partition.log.directory.parent)
+        logger.info("%r now lies in %s", partition, promoted.directory.parent)
 
 
 def _sync_files(future: Log) -> None:

@@ -65,7 +65,7 @@ class Partition(PartitionWaits):
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
-        self.log = log
+        self.take_log(log)
         self.node_id = node_id
         self.lag_time_max_ms = lag_time_max_ms
         self._clock = clock
@@ -93,12 +93,26 @@ class Partition(PartitionWaits):
         role = "leader" if self.is_leader else "follower"
         return f"<{self.topic}-{self.index} {role} epoch={self.leader_epoch} isr={self.isr}>"
 
+    def take_log(self, log: ReplicaLog) -> None:
+        """Stand on this log from now on."""
+        self.log = log
+        log.on_start_raised = self.stir
+        self.stir()
+
+    def stir(self) -> None:
+        """Something that a reader can see moved: sessions that rested here have to look again."""
+        self.changes += 1
+        readers, self.resting_readers = self.resting_readers, {}
+        for asked, news in readers.items():
+            news.stirred(asked, self)
+
     # -- roles ---------------------------------------------------------------------------------------------------
 
     def become_leader(self, assignment: Assignment) -> bool:
         """Take over as leader, or take in a newer ISR or assignment. Returns whether a new leader epoch began."""
         if assignment.partition_epoch < self.partition_epoch or assignment.leader_epoch < self.leader_epoch:
             return False
+        self.stir()
         was_leader = self.is_leader
         new_epoch = not was_leader or assignment.leader_epoch > self.leader_epoch
         now_ms = self._now_ms()
@@ -134,6 +148,7 @@ class Partition(PartitionWaits):
         if assignment.partition_epoch < self.partition_epoch or assignment.leader_epoch < self.leader_epoch:
             return False
         changed = self.is_leader or assignment.leader_epoch != self.leader_epoch or assignment.leader != self.leader_id
+        self.stir()
         self.write_now()
         self.is_leader = False
         self.leader_id = assignment.leader
@@ -196,6 +211,8 @@ class Partition(PartitionWaits):
 
     def written(self) -> None:
         """Appended records reached the file: move the high watermark and wake who waits."""
+        if self.resting_readers:
+            self.stir()
         self.advance_high_watermark()
         if self.fetch_waits:
             self._wake_fetches()
@@ -243,6 +260,8 @@ class Partition(PartitionWaits):
         return end_offset
 
     def _high_watermark_moved(self) -> None:
+        if self.resting_readers:
+            self.stir()
         high_watermark = self.log.high_watermark
         waits = self.commit_waits
         if waits and waits[0][0] <= high_watermark:
@@ -265,6 +284,8 @@ class Partition(PartitionWaits):
         log = self.log
         old_start_offset = follower.log_start_offset
         old_end_offset = follower.log_end_offset
+        if self.resting_readers and broker_epoch != follower.broker_epoch:
+            self.stir()  # another life of that broker: the sessions of the one before are asked who they are
         follower.fetched(fetch_offset, log_start_offset, log.log_end_offset, now_ms, broker_epoch)
         if follower.broker_id not in self.isr:
             self._maybe_expand_isr(follower)
@@ -288,7 +309,7 @@ class Partition(PartitionWaits):
         ]
         if not near:
             return self.node_id
-        return max(near, key=lambda f: (f.log_end_offset, f.last_caught_up_ms, -f.broker_id)).broker_id
+        return max(near, key=lambda f: (f.log_end_offset, f.caught_up_ms, -f.broker_id)).broker_id
 
     def holds_back(self, broker_id: int) -> bool:
         """Whether the leader's throttle leaves this follower without data now; members of the ISR are never slowed."""
@@ -368,6 +389,7 @@ class Partition(PartitionWaits):
             return  # newer metadata came first
         if leader_epoch != self.leader_epoch or not 0 <= partition_epoch - self.partition_epoch <= 1:
             return  # more than the ISR has changed: in flight until the metadata that explains it arrives
+        self.stir()
         self.isr_proposal = None
         self.isr = tuple(isr)
         self.partition_epoch = partition_epoch
@@ -390,6 +412,8 @@ class Partition(PartitionWaits):
 
     def follower_advanced(self) -> None:
         """The log or its high watermark changed by replication: consumers may read from here too (KIP-392)."""
+        if self.resting_readers:
+            self.stir()
         if self.fetch_waits:
             self._wake_fetches()
 

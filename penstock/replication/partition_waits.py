@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from typing import Any
 
 from penstock.log.damage import UNREADABLE
 from penstock.log.results import Region
 from penstock.protocol.errors import ErrorCode
+from penstock.replication.news import News
 from penstock.replication.replica_log import ReplicaLog
 from penstock.replication.roles import Bound
 from penstock.replication.waits import FetchWait, OffsetWait
@@ -27,6 +29,8 @@ class PartitionWaits(ABC):
         self.commit_waits: deque[tuple[int, OffsetWait, int]] = deque()  # (offset, wait, slot), offsets ascending
         self.low_watermark_waits: list[tuple[int, OffsetWait, int]] = []
         self.fetch_waits: dict[FetchWait, tuple[int, int]] = {}  # wait → (fetch offset, bound)
+        self.changes = 0  # counts what is no matter of offsets: roles, epochs, the ISR, another log
+        self.resting_readers: dict[Any, News[Any]] = {}  # sessions with nothing to look at until it is stirred
 
     @abstractmethod
     def maximal_isr(self) -> tuple[int, ...]: ...
@@ -36,6 +40,9 @@ class PartitionWaits(ABC):
 
     @abstractmethod
     def low_watermark(self) -> int: ...
+
+    @abstractmethod
+    def stir(self) -> None: ...
 
     def wait_committed(self, offset: int, wait: OffsetWait, slot: int) -> None:
         if not self.is_leader:
@@ -91,6 +98,7 @@ class PartitionWaits(ABC):
                 wait.finish()
 
     def _end_fetch_waits(self) -> None:
+        self.stir()
         for wait in list(self.fetch_waits):
             wait.finish()
 

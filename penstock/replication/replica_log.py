@@ -5,6 +5,7 @@ It is a Protocol so that the partition core runs unchanged over the simulation's
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class ReplicaLog(Protocol):
     def last_stable_offset(self) -> int: ...
 
     voided: LogWriteError | None
+    on_start_raised: Callable[[], None] | None  # told when the log start moved, whoever moved it
 
     @property
     def damage(self) -> Damage: ...

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from penstock.replication.news import News
     from penstock.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -84,22 +85,38 @@ class OffsetWait:
 class FetchWait:
     """A long poll: ends when `min_bytes` are readable over its partitions, something changed, or time is up.
 
-    `on_ready()` re-reads the partitions; the wait itself holds no data.
+    `on_ready()` re-reads the partitions; the wait itself holds no data. With a session, `watched` are the partitions
+    that are due; one that rests is watched as soon as it is stirred.
     """
 
-    __slots__ = ("_on_ready", "min_bytes", "timer", "watched")
+    __slots__ = ("_news", "_on_ready", "min_bytes", "timer", "watched")
 
-    def __init__(self, watched: list[tuple[Partition, int, int]], min_bytes: int, on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        watched: list[tuple[Partition, int, int]],
+        min_bytes: int,
+        on_ready: Callable[[], None],
+        news: News[Any] | None = None,
+    ) -> None:
         self.watched = watched  # (partition, fetch offset, read bound: a value of partition.Bound)
         self.min_bytes = min_bytes
         self.timer: TimerHandle | None = None
         self._on_ready: Callable[[], None] | None = on_ready
         for partition, fetch_offset, bound in watched:
             partition.fetch_waits[self] = (fetch_offset, bound)
+        self._news = news
+        if news is not None:
+            news.waits.add(self)
 
     @property
     def done(self) -> bool:
         return self._on_ready is None
+
+    def watch(self, partition: Partition, fetch_offset: int) -> None:
+        """A partition of the session was stirred: whether that is worth an answer is seen when it wakes its waits."""
+        if self._news is not None and self not in partition.fetch_waits:
+            self.watched.append((partition, fetch_offset, self._news.bound))
+            partition.fetch_waits[self] = (fetch_offset, self._news.bound)
 
     def enough(self) -> bool:
         """Whether the bytes readable now reach `min_bytes` (asked only when that is more than one)."""
@@ -128,6 +145,8 @@ class FetchWait:
             self.timer.cancel()
         for partition, _, _ in self.watched:
             partition.fetch_waits.pop(self, None)
+        if self._news is not None:
+            self._news.waits.discard(self)
 
 
 class Parking:
@@ -173,6 +192,7 @@ class Parking:
         min_bytes: int,
         max_wait_ms: int,
         on_ready: Callable[[], None],
+        news: News[Any] | None = None,
     ) -> FetchWait:
         """Park a long poll. At the bound it is answered at once, empty, which is what a time-out would give."""
 
@@ -181,7 +201,7 @@ class Parking:
             on_ready()
 
         self._fetch_waits += 1
-        wait = FetchWait(watched, min_bytes, counted)
+        wait = FetchWait(watched, min_bytes, counted, news)
         if self.parked > self.max_parked:
             wait.finish()
         else:

@@ -32,7 +32,7 @@ class TestCache:
         assert not opened.incremental
         went_on = cache.context(request(session=(opened.session_id, 1)), 1.0)
         assert went_on.incremental
-        assert [(p.name, p.index) for p in went_on.partitions] == [(b"a", 0), (b"b", 1)]
+        assert [(p.name, p.index) for p in went_on.partitions()] == [(b"a", 0), (b"b", 1)]
         cache.context(request(session=(opened.session_id, -1)), 2.0)
         assert not cache.sessions
 
@@ -51,9 +51,9 @@ class TestCache:
         change = request(("a", 0), ("c", 0), session=(session_id, 1), forgotten=[(b"b", 0)])
         change.partitions[0].offset = 77
         went_on = cache.context(change, 0.0)
-        assert [(p.name, p.offset) for p in went_on.partitions] == [(b"a", 77), (b"c", 0)]
+        assert [(p.name, p.offset) for p in went_on.partitions()] == [(b"a", 77), (b"c", 0)]
         emptied = cache.context(request(session=(session_id, 2), forgotten=[(b"a", 0), (b"c", 0)]), 0.0)
-        assert (emptied.session_id, emptied.partitions) == (0, [])
+        assert (emptied.session_id, emptied.all_partitions) == (0, [])
         assert not cache.sessions
 
     def test_epochs_wrap_to_one(self) -> None:
@@ -101,7 +101,7 @@ class TestCache:
     def test_without_slots_everything_works_without_sessions(self) -> None:
         cache = FetchSessionCache(0)
         context = cache.context(request(("a", 0)), 0.0)
-        assert (context.session_id, len(context.partitions)) == (0, 1)
+        assert (context.session_id, len(context.all_partitions)) == (0, 1)
 
 
 @pytest.mark.parametrize("version", [7, 11, 12, 13, 17])

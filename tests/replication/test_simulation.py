@@ -47,6 +47,13 @@ def test_fixed_seeds_keep_every_invariant(chunk: int) -> None:
         assert outcome.acknowledged > 0
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_sessions_of_many_partitions_miss_no_news(seed: int) -> None:
+    """Several partitions under one leader: most rest while one has news, and the full look beside finds nothing."""
+    outcome = run_seed(seed, FAULT_SECONDS, partitions=7)
+    assert outcome.violation is None, f"{outcome.summary}\nreplay: --seed {seed} --partitions 7"
+
+
 @pytest.mark.parametrize("seed", REGRESSIONS)
 def test_what_failed_once_stays_right(seed: int) -> None:
     outcome = run_seed(seed, 12.0)

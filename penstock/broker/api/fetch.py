@@ -75,7 +75,8 @@ class FetchHandler:
             self.route.stats.error(context.error)
             connection.mark_dirty()
             return
-        if len(context.partitions) > SLICED_FROM:
+        self.look_around(connection, request, context, update=True)
+        if context.due_count > SLICED_FROM:
             sliced.start(self, connection, slot, correlation_id, request, context)
             return
         results = self.read(connection, request, context, update=True)
@@ -98,7 +99,7 @@ class FetchHandler:
         connection.mark_dirty()
 
     def answers_now(self, request: FetchRequest, context: FetchContext, results: Results) -> bool:
-        if request.max_wait_ms <= 0 or not context.partitions:
+        if request.max_wait_ms <= 0 or not context.all_partitions:
             return True
         size = 0
         for _, fetched in results:
@@ -115,6 +116,18 @@ class FetchHandler:
             return Bound.LOG_END
         return Bound.LAST_STABLE if request.isolation_level == 1 else Bound.HIGH_WATERMARK
 
+    def look_around(
+        self, connection: Connection, request: FetchRequest, context: FetchContext, update: bool = False
+    ) -> None:
+        """Before a session's partitions are read: whether other things than these have changed."""
+        session = context.session
+        if session is not None:
+            replicas = self.broker.replicas
+            rights = None if self.authorizer is None else self.authorizer.rules
+            session.seen_by(request, self._bound(request), (replicas.image, connection, connection.principal, rights))
+            if update:
+                session.news.last_fetch_ms = replicas.clock.monotonic() * 1000
+
     def read(
         self,
         connection: Connection,
@@ -130,13 +143,15 @@ class FetchHandler:
         follower = request.replica_id >= 0
         results: Results = []
         checked = self.authorizer is not None and not follower
-        for asked in context.partitions:
+        for asked in context.partitions():
             found = self._find(request, asked)
             if checked and not self.may_fetch(connection, request, asked):
                 found = Fetched(_FORBIDDEN, aborted=[])
             if type(found) is Fetched:
+                asked.replica = None
                 results.append((asked, found))
                 continue
+            asked.replica = found
             limit = asked.max_bytes if asked.max_bytes < remaining else remaining
             if follower:
                 fetched = reads.follower_fetch(
@@ -201,14 +216,15 @@ class FetchHandler:
         bound = self._bound(request)
         watched = [
             (found, asked.offset, bound)
-            for asked in context.partitions
+            for asked in context.partitions()
             if type(found := self._find(request, asked)) is not Fetched
         ]
         connection.busy = True
         parked = ParkedFetch(self, connection, slot, correlation_id, request, context)
         connection.on_close = parked.cancel
         min_bytes = min(request.min_bytes, self.limit_bytes(request))
-        wait = self.broker.replicas.parking.until_readable(watched, min_bytes, request.max_wait_ms, parked.ready)
+        news = None if context.session is None else context.session.news
+        wait = self.broker.replicas.parking.until_readable(watched, min_bytes, request.max_wait_ms, parked.ready, news)
         if not wait.done:
             parked.wait = wait
             self.dispatcher.long_polls.add(parked)
@@ -282,6 +298,7 @@ class ParkedFetch:
         connection.on_close = None
         if connection.closed:
             return
+        self.handler.look_around(connection, self.request, self.context)
         results = self.handler.read(connection, self.request, self.context, update=False)
         self.handler.answer(connection, self.slot, self.correlation_id, self.request, self.context, results)
         connection.finish(self.slot, self.slot.parts)
@@ -294,7 +311,7 @@ class ParkedFetch:
     def lost_access(self) -> bool:
         """Whether the ACLs as they are now forbid a part of it."""
         return self.request.replica_id < 0 and not all(
-            self.handler.may_fetch(self.connection, self.request, asked) for asked in self.context.partitions
+            self.handler.may_fetch(self.connection, self.request, asked) for asked in self.context.all_partitions
         )
 
     def cancel(self) -> None:

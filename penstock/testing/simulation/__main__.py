@@ -1,4 +1,4 @@
-"""`python -m penstock.testing.simulation --seeds N [--first F] | --seed S [--trace]`"""
+"""`python -m penstock.testing.simulation --seeds N [--first F] | --seed S [--trace] [--partitions P]`"""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="run this one and print its trace if it fails")
     parser.add_argument("--seconds", type=float, default=12.0, help="virtual seconds with faults")
+    parser.add_argument("--partitions", type=int, help="of the topic; 1 to 3 by the seed if it is not said")
     parser.add_argument("--trace", action="store_true", help="print the trace also of a good run")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     if options.seed is not None:
-        outcome = run_seed(options.seed, options.seconds)
+        outcome = run_seed(options.seed, options.seconds, options.partitions)
         if outcome.violation or options.trace:
             print("\n".join(outcome.trace))
         print(outcome.summary)
@@ -36,7 +37,7 @@ def main() -> int:
         )
 
     for seed in range(options.first, options.first + options.seeds):
-        outcome = run_seed(seed, options.seconds)
+        outcome = run_seed(seed, options.seconds, options.partitions)
         acknowledged += outcome.acknowledged
         excused += outcome.excused
         leaders += outcome.leader_changes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -111,6 +111,7 @@ class SimLog:
         self._checker = checker
         self._staged: list[Entry] = []
         self.voided: LogWriteError | None = None
+        self.on_start_raised: Callable[[], None] | None = None
         self.damage = Damage(f"{where[0]}-{where[1]}")
         stored = self.stored
         stored.epochs = [(epoch, start) for epoch, start in stored.epochs if start < stored.end_offset]
@@ -224,6 +225,8 @@ class SimLog:
         if offset <= self.log_start_offset:
             return False
         self.log_start_offset = self.stored.log_start_offset = min(offset, self.high_watermark)
+        if self.on_start_raised is not None:
+            self.on_start_raised()
         return True
 
     def truncate_to(self, offset: int) -> bool:

@@ -23,6 +23,7 @@ from penstock.replication.remote import RemoteReplication
 from penstock.replication.replica_manager import ReplicaManager
 from penstock.store.interface import SessionExpired, StoreError
 from penstock.testing.simulation.disk import Disk, Entry, SimLogManager, TopicPartition, decode_entries
+from penstock.testing.simulation.fetch_session import SimAsked, SimFetchSession
 from penstock.testing.simulation.invariants import Checker
 from penstock.testing.simulation.life import Life, LifeTimers, SimSettings
 from penstock.testing.simulation.links import CALL_TIMEOUT_SECONDS, SimConnection, SimTransport
@@ -133,7 +134,7 @@ class SimNode:
             on_failed=lambda partition, error: self.world.log(f"node {self.id}: {partition!r}: {error}"),
         )
         manager.observe("t", _LeaderObserver(self, manager))
-        self._fetch_sessions: dict[int, dict[tuple[Any, int], Any]] = {}
+        self._fetch_sessions: dict[int, SimFetchSession] = {}
         self.world.spawn(self._start(life))
         self.world.spawn(self._look_after_disk(life))
 
@@ -268,75 +269,96 @@ class SimNode:
         return fetched.error, fetched.high_watermark, fetched.log_start_offset, entries
 
     async def handle_fetch(self, life: Life, request: Any) -> Any:
-        """A follower's fetch, with incremental sessions."""
+        """A follower's fetch, with incremental sessions. It looks at what has news only, and the full look beside it
+        must find nothing more."""
         api = messages.api("fetch")
-        session_id, asked = self._session(request)
-        if session_id < 0:
+        session_id, session = self._session(request)
+        if session is None:
             return api.Response(error_code=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
-        results = self._read(request, asked, update=True)
-        if asked and not any(f is not None and (f.answers_at_once or f.size) for _, f in results):
+        news = session.news
+        news.last_fetch_ms = self.clock.monotonic() * 1000
+        results = self._read(request, session, update=True)
+        if session.asked and not any(f.answers_at_once or f.size for _, f in results):
             watched = [
-                (partition, item.fetch_offset, int(Bound.LOG_END))
-                for key, item in asked.items()
-                if (partition := self._partition(key)) is not None
+                (partition, asked.offset, int(Bound.LOG_END))
+                for asked in news.due()
+                if (partition := self._partition(asked.key)) is not None
             ]
             ready = asyncio.Event()
-            self.manager.parking.until_readable(watched, request.min_bytes, request.max_wait_ms, ready.set)
+            self.manager.parking.until_readable(watched, request.min_bytes, request.max_wait_ms, ready.set, news)
             await ready.wait()
             await life.gate()
-            results = self._read(request, asked, update=False)
+            results = self._read(request, session, update=False)
+        for asked, fetched in results:
+            partition = self._partition(asked.key)
+            if partition is not None:
+                asked.told = (fetched.high_watermark, fetched.log_start_offset)
+                news.answered(asked, partition, fetched)
         await asyncio.sleep(self.world.delay())  # the bytes leave later than they were looked up
         await life.gate()
         topics: dict[Any, Any] = {}
-        for (topic_id, index), fetched in results:
+        for asked, fetched in results:
+            topic_id, index = asked.key
             topic = topics.setdefault(topic_id, api.FetchableTopicResponse(topic_id=topic_id))
             topic.partitions.append(_fetch_answer(api, index, fetched))
         return api.Response(session_id=session_id, responses=list(topics.values()))
 
-    def _session(self, request: Any) -> tuple[int, dict[tuple[Any, int], Any]]:
+    def _session(self, request: Any) -> tuple[int, SimFetchSession | None]:
         if request.session_epoch <= 0:
             session_id = next(self._session_numbers)
-            self._fetch_sessions[session_id] = {}
+            self._fetch_sessions[session_id] = SimFetchSession()
             while len(self._fetch_sessions) > MAX_FETCH_SESSIONS:
-                del self._fetch_sessions[next(iter(self._fetch_sessions))]
+                self._fetch_sessions.pop(next(iter(self._fetch_sessions))).news.end()
         else:
             session_id = request.session_id
-        asked = self._fetch_sessions.get(session_id)
-        if asked is None:
-            return -1, {}
+        session = self._fetch_sessions.get(session_id)
+        if session is None:
+            return -1, None
+        session.news.replica_id = request.replica_state.replica_id
         for topic in request.topics:
             for item in topic.partitions:
-                asked[(topic.topic_id, item.partition)] = item
+                session.name((topic.topic_id, item.partition), item)
         for topic in request.forgotten_topics_data:
             for index in topic.partitions:
-                asked.pop((topic.topic_id, index), None)
-        return session_id, dict(asked)
+                session.forget((topic.topic_id, index))
+        return session_id, session
 
     def _partition(self, key: tuple[Any, int]) -> Partition | None:
         name = self.manager.image.topic_name(key[0])
         return None if name is None else self.manager.find(name, key[1])
 
-    def _read(self, request: Any, asked: dict[tuple[Any, int], Any], update: bool) -> list[tuple[Any, Any]]:
-        results: list[tuple[Any, Any]] = []
-        state = request.replica_state
-        for key, item in asked.items():
-            partition = self._partition(key)
-            if partition is None:
-                results.append((key, reads.Fetched(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))))
-                continue
-            fetched = reads.follower_fetch(
-                partition,
-                state.replica_id,
-                state.replica_epoch,
-                item.fetch_offset,
-                item.log_start_offset,
-                item.partition_max_bytes,
-                current_leader_epoch=item.current_leader_epoch,
-                last_fetched_epoch=item.last_fetched_epoch,
-                update=update,
-            )
-            results.append((key, fetched))
+    def _read(self, request: Any, session: SimFetchSession, update: bool) -> list[tuple[SimAsked, reads.Fetched]]:
+        if session.image is not self.manager.image:
+            session.image = self.manager.image
+            session.news.look_at_all()
+        results = [(asked, self._read_one(request, asked, update)) for asked in session.news.due()]
+        for asked, partition in session.news.resting.items():
+            if not partition.dirty:
+                fetched = self._read_one(request, asked, update=False)
+                silent = not fetched.answers_at_once and not fetched.size
+                told = (fetched.high_watermark, fetched.log_start_offset) == asked.told
+                current = self._partition(asked.key) is partition
+                self.cluster.checker.demand(
+                    silent and told and current, f"node {self.id}: {partition!r} has news that nobody looks at"
+                )
         return results
+
+    def _read_one(self, request: Any, asked: SimAsked, update: bool) -> reads.Fetched:
+        item, state = asked.item, request.replica_state
+        partition = self._partition(asked.key)
+        if partition is None:
+            return reads.Fetched(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        return reads.follower_fetch(
+            partition,
+            state.replica_id,
+            state.replica_epoch,
+            item.fetch_offset,
+            item.log_start_offset,
+            item.partition_max_bytes,
+            current_leader_epoch=item.current_leader_epoch,
+            last_fetched_epoch=item.last_fetched_epoch,
+            update=update,
+        )
 
     async def handle_list_offsets(self, life: Life, request: Any) -> Any:
         api = messages.api("list_offsets")

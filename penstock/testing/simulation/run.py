@@ -42,13 +42,13 @@ class Outcome:
         )
 
 
-def run_seed(seed: int, fault_seconds: float = 12.0) -> Outcome:
-    """Everything that happens is a function of `seed`."""
+def run_seed(seed: int, fault_seconds: float = 12.0, partitions: int | None = None) -> Outcome:
+    """Everything that happens is a function of `seed` and, where one is given, the number of partitions."""
     loop = VirtualLoop()
     asyncio.set_event_loop(None)
     world = World(seed, loop)
     checker = Checker(world.log)
-    simulation = Simulation(world, checker, fault_seconds)
+    simulation = Simulation(world, checker, fault_seconds, partitions)
     violation: str | None = None
     try:
         loop.run_until_complete(simulation.run())
@@ -86,14 +86,15 @@ async def _breathe() -> None:
 
 
 class Simulation:
-    def __init__(self, world: World, checker: Checker, fault_seconds: float) -> None:
+    def __init__(self, world: World, checker: Checker, fault_seconds: float, partitions: int | None = None) -> None:
         self.world = world
         self.checker = checker
         self.fault_seconds = fault_seconds
         draw: random.Random = world.random
         self.node_count = draw.choice((3, 3, 4, 5))
         self.cluster = SimCluster(world, checker, min_insync_replicas=draw.choice((1, 2, 2)))
-        self.places: list[TopicPartition] = [(TOPIC, index) for index in range(draw.choice((1, 2, 3)))]
+        drawn = draw.choice((1, 2, 3))
+        self.places: list[TopicPartition] = [(TOPIC, index) for index in range(partitions or drawn)]
         checker.trusted_logs = self._trusted_logs
         self.cluster.ensemble.on_written = self._store_written
         self._create_cluster_id()

@@ -1,0 +1,116 @@
+"""Partitions that rest in a fetch session: what rouses them, and what their follower's fetches count for meanwhile."""
+
+from __future__ import annotations
+
+from stage import Stage, assignment
+
+from penstock.replication.news import News
+from penstock.replication.roles import Bound
+
+
+class Asked:
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.turn = 0
+
+
+class Session:
+    """Broker 2's session with one partition in it."""
+
+    def __init__(self, stage: Stage, broker_id: int = 2) -> None:
+        self.stage, self.broker_id = stage, broker_id
+        self.news = News[Asked]()
+        self.news.bound, self.news.replica_id = Bound.LOG_END, broker_id
+        self.asked = Asked(0)
+        self.news.look_at(self.asked)
+
+    def fetch(self, offset: int | None = None) -> int:
+        """How many partitions were looked at."""
+        if offset is not None:
+            self.asked.offset = offset
+            self.news.look_at(self.asked)
+        self.news.last_fetch_ms = self.stage.clock.monotonic() * 1000
+        due = self.news.due()
+        for asked in due:
+            fetched = self.stage.fetch_from(self.broker_id, asked.offset)
+            self.news.answered(asked, self.stage.partition, fetched)
+        return len(due)
+
+
+def test_a_partition_with_nothing_to_say_is_looked_at_once() -> None:
+    stage = Stage()
+    session = Session(stage)
+    assert [session.fetch(), session.fetch(), session.fetch()] == [1, 0, 0]
+    stage.append()
+    assert [session.fetch(), session.fetch()] == [1, 1], "there are bytes that it has not taken"
+    assert [session.fetch(1), session.fetch()] == [1, 0]
+
+
+def test_the_high_watermark_the_log_start_the_isr_and_the_leader_are_news() -> None:
+    stage = Stage()
+    two, three = Session(stage, 2), Session(stage, 3)
+    stage.append()
+    two.fetch(1)
+    assert two.fetch() == 0
+    three.fetch(1)
+    assert stage.high_watermark == 1
+    assert two.fetch() == 1, "the high watermark moved"
+    stage.partition.delete_records(1)
+    assert [two.fetch(), two.fetch()] == [1, 0]
+    stage.partition.become_leader(assignment(partition_epoch=1, isr=(1, 3)))
+    assert [two.fetch(), two.fetch()] == [1, 1], "who is not in the ISR asks anew each time"
+    stage.partition.become_leader(assignment(partition_epoch=2))
+    assert [two.fetch(), two.fetch()] == [1, 0]
+    stage.partition.become_follower(assignment(leader=3, leader_epoch=1, partition_epoch=3))
+    assert [two.fetch(), two.fetch()] == [1, 1], "an error is repeated"
+    assert not stage.partition.resting_readers
+
+
+def test_each_fetch_of_a_session_is_a_sign_of_life_for_what_rests_in_it() -> None:
+    stage = Stage()
+    sessions = [Session(stage, 2), Session(stage, 3)]
+    for session in sessions:
+        session.fetch()
+    for _ in range(10):
+        stage.clock.advance(20_000)
+        sessions[0].fetch()
+    stage.append()
+    assert stage.partition.shrink_isr(), "the silent one has not fetched for longer than the lag time"
+    assert stage.proposals[-1].isr == (1, 2)
+    assert stage.partition.followers[2].last_caught_up_ms == stage.clock.monotonic() * 1000
+
+
+def test_a_session_of_an_earlier_life_counts_no_longer() -> None:
+    stage = Stage()
+    earlier = Session(stage)
+    earlier.fetch()
+    stage.brokers.epochs[2] += 1
+    again = Session(stage)
+    again.fetch()
+    assert earlier.asked not in stage.partition.resting_readers
+    assert stage.partition.followers[2].rests_in is again.news
+
+
+def test_an_ended_session_leaves_nothing_behind() -> None:
+    stage = Stage()
+    session = Session(stage)
+    session.fetch()
+    assert stage.partition.resting_readers
+    session.news.end()
+    assert not stage.partition.resting_readers
+    assert stage.partition.followers[2].rests_in is None
+    assert [session.fetch(), session.fetch()] == [1, 1]
+
+
+def test_a_long_poll_wakes_for_what_rested_when_it_was_parked() -> None:
+    stage = Stage()
+    session = Session(stage)
+    session.fetch()
+    woken: list[None] = []
+    stage.parking.until_readable([], 1, 500, lambda: woken.append(None), session.news)
+    stage.partition.stir()
+    assert not woken, "stirred, but nothing to read"
+    stage.append()
+    assert woken
+    assert not session.news.waits
+    assert not stage.partition.fetch_waits
