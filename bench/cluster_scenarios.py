@@ -227,7 +227,7 @@ def many_partitions_rows(partitions: int = 3000) -> list[Row]:
     with penstock_cluster() as target:
         for topic in range(partitions // 500):
             create_topic(target.port, f"many-{topic}", partitions=500, replication=3)
-        _until(lambda: _leaderless(target) == 0, 120)
+        until_all_led(target)
         controller = view(target, "many-0").controller_id
         os.kill(target.pids[controller - 1], signal.SIGKILL)
         began = time.perf_counter()
@@ -236,6 +236,10 @@ def many_partitions_rows(partitions: int = 3000) -> list[Row]:
         seconds = time.perf_counter() - began - SESSION_MS / 1000
     name = f"{partitions} partitions: controller and broker killed, all leaders elected after the session ended"
     return [absolute(SECTION, name, "s", max(0.0, seconds), 10)]
+
+
+def until_all_led(target: targets.Target) -> None:
+    _until(lambda: _leaderless(target) == 0, 120)
 
 
 def _leaderless(target: targets.Target, dead: int = -2) -> int:
