@@ -24,7 +24,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Producer
+import httpx
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.cluster import local
@@ -47,7 +48,7 @@ PAGES = {
     "security": "/security",
     "doctor": "/doctor",
 }
-WARM_UP_SECONDS = 75
+WARM_UP_SECONDS = 60
 MOST_BYTES = 200_000
 
 
@@ -67,6 +68,7 @@ class Shop:
         self._start(self._sell)
         for number in (1, 2, 3):
             self._start(self._read, "billing", f"billing-{number}", ["orders", "payments"], 0.0)
+        self._start(self._read, "billing", "billing-spare", ["orders", "payments"], 0.0, 300)
         self._start(self._read, "shipping", "shipping-1", ["orders"], 0.06)
         self._start(self._read, "dashboard", "dashboard-1", ["clicks"], 0.0)
         self._start(self._read, "nightly-export", "export-1", ["orders"], 0.0, 200)
@@ -120,7 +122,8 @@ class Shop:
             producer.produce("payments", json.dumps({"payment": number, "held": True}), f"p{number}")
         producer.flush(30)
         self._over.wait()
-        producer.abort_transaction(30)
+        with contextlib.suppress(KafkaException):  # whoever looked at the page may have ended it
+            producer.abort_transaction(30)
 
 
 def _row(topic: str, number: int, dice: random.Random) -> dict[str, Any]:
@@ -133,6 +136,24 @@ def _row(topic: str, number: int, dice: random.Random) -> dict[str, Any]:
         "amount": round(dice.uniform(3, 240), 2),
         "to": country,
     }
+
+
+def _hire(api: str) -> None:
+    """People and programs with rights and limits, so that there is security to be seen."""
+    with httpx.Client(headers={"authorization": f"Bearer {TOKEN}"}, timeout=60) as client:
+        for who, what, which in (
+            ("billing", "read", "topic:orders"),
+            ("billing", "read", "group:billing"),
+            ("shop", "write", "topic:*"),
+            ("anna", "describe", "cluster"),
+        ):
+            rule = {"principal": who, "operation": what, "resource": which}
+            client.post(f"{api}/acls", json=rule).raise_for_status()
+        no = {"principal": "intern", "permission": "deny", "operation": "delete", "resource": "topic:pay*"}
+        client.post(f"{api}/acls", json=no).raise_for_status()
+        client.post(f"{api}/users", json={"name": "anna", "password": "for pictures"}).raise_for_status()
+        limit = {"whose": "client:dashboard-1", "quota": "fetch", "limit": 5_000_000}
+        client.post(f"{api}/quotas", json=limit).raise_for_status()
 
 
 def _free_ports(count: int) -> int:
@@ -150,7 +171,11 @@ def world() -> Iterator[str]:
     """The address of a console on a cluster with something going on."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-pictures-"))
     first = _free_ports(5)
-    settings = {"group.initial.rebalance.delay.ms": "500"}
+    settings = {
+        "group.initial.rebalance.delay.ms": "500",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
     cluster = local.start(folder / "cluster", 3, first, first + 3, settings)
     console: subprocess.Popen[str] | None = None
     shop = Shop(cluster.bootstrap)
@@ -163,6 +188,7 @@ def world() -> Iterator[str]:
         assert console.stdout is not None
         if not any(line.startswith("ready:") for line in console.stdout):
             raise SystemExit("the console did not start")
+        _hire(f"http://127.0.0.1:{first + 4}/api/v1/clusters/local")
         yield f"http://127.0.0.1:{first + 4}"
     finally:
         if console is not None:

@@ -28,6 +28,7 @@ MEANINGS = {
     "disk": "disks work and have room",
     "transactions": "no transaction is open for long or without an owner",
     "settings": "no setting is risky",
+    "copies": "internal topics are kept on as many brokers as there should be",
 }
 
 
