@@ -84,12 +84,14 @@ def _compare_offline(changes: Changes, event: ImageAcknowledged, told: tuple[Top
 
 def _begin_anew(changes: Changes, broker_id: int, where: TopicPartition) -> None:
     """The operator accepts that this replica's data is lost. It waits while nobody leads: others may hold what is left,
-    and must not be cut to its nothing, so somebody has to allow an unclean election among them first."""
+    and must not be cut to its nothing, so somebody has to allow an unclean election among them first. If that is
+    allowed and all of them are off line, there is none who could lead but one that begins anew."""
     partition = changes.partition(*where)
     if partition is None or broker_id not in partition.offline:
         return
     is_alone = len(partition.replicas) == 1
-    if partition.leader in (NO_LEADER, broker_id) and not is_alone:
+    nobody_else = set(partition.replicas) <= set(partition.offline) and changes.allows_unclean_election(where[0])
+    if partition.leader in (NO_LEADER, broker_id) and not (is_alone or nobody_else):
         return
     kept = {r: e for r, e in zip(partition.eligible, partition.eligible_epochs, strict=True) if r != broker_id}
     anew = replace(

@@ -6,6 +6,7 @@ import uuid
 
 from penstock.cluster import znodes
 from penstock.cluster.events import AlterReassignments, ElectionKind, ElectLeaders, ImageAcknowledged, ReplicasFailed
+from penstock.cluster.image import NO_LEADER
 from tests.cluster.world import World
 
 
@@ -125,3 +126,18 @@ def test_a_lone_replica_that_was_given_up_leads_again_in_a_new_epoch() -> None:
     fail(world, 1, given_up=True)
     p = world.partition("t")
     assert (p.leader, p.new) == (1, (1,)) and p.leader_epoch > epoch
+
+
+def test_a_topic_whose_disks_are_all_lost_begins_anew_by_two_words_of_the_operator() -> None:
+    world = World(1, 2)
+    world.create_topic("t", (1, 2))
+    world.acknowledge(1, 2)
+    fail(world, 1)
+    fail(world, 2)
+    fail(world, 2, given_up=True)
+    assert world.partition("t").leader == NO_LEADER, "the disk of broker 1 may come back with its data"
+    world.configure("topic", "t", unclean_leader_election_enable="true")
+    fail(world, 2, given_up=True)
+    assert (world.partition("t").leader, world.partition("t").isr) == (2, (2,))
+    fail(world, 1, given_up=True)
+    assert (world.partition("t").offline, world.partition("t").new) == ((), (1, 2))
