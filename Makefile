@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup run test check lint format bench soak docs docs-site dist release lock clean \
-  prove-crash prove-disk prove-power prove-chaos prove-lockstep prove-eos prove-spark-eos prove-pipelines prove-upgrade
+  prove-crash prove-disk prove-power prove-chaos prove-lockstep prove-eos prove-spark-eos prove-pipelines prove-upgrade \
+  prove-attacks fuzz
 
 setup: $(VENV)/.complete
 
@@ -86,6 +87,15 @@ release: setup
 
 prove-upgrade: setup
 	$(BIN)/python -m penstock.testing.upgrade $(ARGS)
+
+prove-attacks: setup
+	$(BIN)/python -m penstock.testing.attacks $(ARGS)
+
+# Longer than in the suite, from a seed of its own; SEED=n repeats a run.
+FUZZ_SECONDS ?= 600
+fuzz: setup
+	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) PENSTOCK_FUZZ_SEED=$(or $(SEED),$(shell date +%s)) \
+	  $(BIN)/python -m pytest -p no:xdist --timeout=0 tests/searches/test_fuzz_requests.py tests/searches/test_fuzz_parsers.py
 
 lock: setup
 	$(BIN)/uv pip compile --quiet --all-extras --no-annotate --no-header pyproject.toml -o requirements.lock

@@ -24,19 +24,23 @@ def load_text(text: str, name: str = "pipeline") -> PipelineSpec:
 
 def parse(text: str, name: str) -> tuple[Any, dict[Path, int]]:
     """The data, and the line of every key in it."""
+    lines: dict[Path, int] = {(): 1}
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+        if node is None:
+            raise SpecError("the file is empty", place=name)
+        _note_lines(node, (), lines, name)
+        return yaml.safe_load(text), lines
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{name}:{mark.line + 1}" if mark else name
         raise SpecError(f"this is no YAML: {error.problem or error.context}", place=place) from None
     except yaml.YAMLError as error:  # characters that YAML does not allow
         raise SpecError(f"this is no YAML: {str(error).splitlines()[0]}", place=name) from None
-    if node is None:
-        raise SpecError("the file is empty", place=name)
-    lines: dict[Path, int] = {(): 1}
-    _note_lines(node, (), lines, name)
-    return yaml.safe_load(text), lines
+    except RecursionError:
+        raise SpecError("it is nested too deeply", place=name) from None
+    except ValueError as error:  # a date that no calendar has
+        raise SpecError(f"a value cannot be read: {error}", place=name) from None
 
 
 def _note_lines(node: Any, path: Path, lines: dict[Path, int], name: str) -> None:
@@ -44,6 +48,8 @@ def _note_lines(node: Any, path: Path, lines: dict[Path, int], name: str) -> Non
         seen: set[str] = set()
         for key, value in node.value:
             line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise SpecError("a key is a word, not a list or a table", place=f"{name}:{line}")
             if key.value in seen:
                 raise SpecError(f"the key {key.value!r} stands here twice", place=f"{name}:{line}")
             seen.add(key.value)
