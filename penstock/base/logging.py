@@ -24,6 +24,7 @@ ROOT_NAME = "penstock"
 _FIELDS = "penstock_fields"
 REPEAT_SECONDS = 60.0
 LINES_REMEMBERED = 1024
+LONGEST_TEXT = 8000  # characters of a sentence, a field or a traceback: what clients send may be in it
 
 logging.getLogger(ROOT_NAME).addHandler(logging.NullHandler())
 
@@ -119,10 +120,10 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         name = record.name.removeprefix(ROOT_NAME + ".")
-        parts = [f"{_timestamp(record)} {record.levelname:<7} {name}: {record.getMessage()}"]
+        parts = [f"{_timestamp(record)} {record.levelname:<7} {name}: {_shortened(record.getMessage())}"]
         parts += [f"{key}={_plain(value)}" for key, value in getattr(record, _FIELDS, {}).items()]
         line = " ".join(parts)
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return f"{line}\n{_shortened(self.formatException(record.exc_info))}" if record.exc_info else line
 
 
 class JsonFormatter(logging.Formatter):
@@ -133,14 +134,22 @@ class JsonFormatter(logging.Formatter):
             "time": _timestamp(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
-            **getattr(record, _FIELDS, {}),
+            "message": _shortened(record.getMessage()),
+            **{key: _shortened(value) for key, value in getattr(record, _FIELDS, {}).items()},
         }
         if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
+            entry["exception"] = _shortened(self.formatException(record.exc_info))
         return json.dumps(entry, default=str, ensure_ascii=False)
 
 
+def _shortened(value: Any) -> Any:
+    """Of a long text its beginning and its end: a traceback says there what happened."""
+    if not isinstance(value, str) or len(value) <= LONGEST_TEXT:
+        return value
+    half = LONGEST_TEXT // 2
+    return f"{value[:half]} … {len(value) - 2 * half} characters … {value[-half:]}"
+
+
 def _plain(value: Any) -> str:
-    text = str(value)
+    text = str(_shortened(str(value)))
     return json.dumps(text, ensure_ascii=False) if not text or any(c in text for c in ' "=\n\t') else text

@@ -76,3 +76,12 @@ def test_a_failure_that_lasts_is_said_once_and_then_seldom() -> None:
     assert len(lines) == 3
     assert "broker 2" in lines[0] and "broker 3" in lines[1]
     assert "broker 2" in lines[2] and lines[2].endswith("repeated=199")
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_what_a_client_sends_does_not_fill_the_log(log_format: str) -> None:
+    stream = io.StringIO()
+    configure("info", log_format, stream)
+    get_logger("test").error("x" * 1_000_000, field="y" * 1_000_000)
+    assert len(stream.getvalue()) < 20_000
+    assert "characters" in stream.getvalue()
