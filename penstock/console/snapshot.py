@@ -20,6 +20,7 @@ from penstock.protocol import messages
 
 Key = tuple[str, int]
 PIPELINES, PROGRESS = "__penstock_pipelines", "__penstock_progress"
+OVERLAP = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,15 @@ class TopicFigures:
     internal: bool
 
 
+@dataclass(slots=True)
+class PipelineMemory:
+    """What earlier looks read of pipelines: the next one reads only what came since."""
+
+    ends: dict[Key, int] = field(default_factory=dict)
+    applied: dict[str, Any] = field(default_factory=dict)
+    states: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     at_ms: int
@@ -67,6 +77,7 @@ class Snapshot:
     figures: Mapping[str, float] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
     """What this cluster cannot tell → why."""
+    memory: PipelineMemory = field(default_factory=lambda: PipelineMemory())
 
     def total(self, name: str) -> float:
         return self.figures.get(name, 0.0)
@@ -89,7 +100,8 @@ def look(session: Session, before: Snapshot | None, ages: LagAges | None = None)
     seconds = (at_ms - before.at_ms) / 1000 if before is not None else None
     topics = _topics(view, ends, starts, folders, before, seconds)
     groups = _tolerant("groups", missing, lambda: _groups(session, ends, before, seconds, ages, at_ms), {})
-    pipelines = _tolerant("pipelines", missing, lambda: _pipelines(session, view), ())
+    memory = before.memory if before is not None else PipelineMemory()
+    pipelines = _tolerant("pipelines", missing, lambda: _pipelines(session, view, ends, memory), ())
     loads = _broker_rates(view, ends, folders, before, seconds) if before is not None and seconds else {}
     figures = _figures(topics, groups, pipelines) if before is not None else {}
     for node, (records, written) in loads.items():
@@ -108,6 +120,7 @@ def look(session: Session, before: Snapshot | None, ages: LagAges | None = None)
         broker_rates=loads,
         figures=figures,
         missing=missing,
+        memory=memory,
     )
 
 
@@ -259,15 +272,26 @@ def _oldest(offsets: Mapping[Key, int], ends: Mapping[Key, int], ages: LagAges, 
     return max((age for age in known if age is not None), default=None)
 
 
-def _pipelines(session: Session, view: ClusterView) -> list[dict[str, Any]]:
+def _pipelines(
+    session: Session, view: ClusterView, ends: Mapping[Key, int], memory: PipelineMemory
+) -> list[dict[str, Any]]:
     """Only if this cluster has some: asking creates their topics."""
     if PIPELINES not in view.topics:
         return []
     from penstock.pipelines.control import events
     from penstock.pipelines.control.store import PipelineStore
 
-    states = events.latest_states(session.client)
-    applied = PipelineStore(session.client).all()
+    now = {key: end for key, end in ends.items() if key[0] in (PIPELINES, PROGRESS)}
+    if any(now[key] != memory.ends.get(key) for key in now if key[0] == PIPELINES):
+        memory.applied = PipelineStore(session.client).all()
+    came = now.get((PROGRESS, 0), 0) - memory.ends.get((PROGRESS, 0), 0)
+    if came < 0 or (PROGRESS, 0) not in memory.ends:
+        memory.states = events.latest_states(session.client)
+    elif came:
+        # What was open at the last look may have been committed since: read that once more.
+        events.fold(memory.states, events.recent(session.client, limit=came + OVERLAP))
+    memory.ends = now
+    states, applied = memory.states, memory.applied
     return [
         {"desired": one.desired, "generation": one.generation, "spec": one.spec, **row, **_behind(row)}
         for one in applied.values()

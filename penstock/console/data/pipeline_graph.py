@@ -145,10 +145,10 @@ def layers(made: Mapping[str, list[dict[str, Any]]]) -> list[list[Slot]]:
     for node in made["nodes"]:
         columns[depth[node["id"]]].append((node["id"], ""))
     for edge in made["edges"]:
-        for column in range(depth[edge["from"]] + 1, depth[edge["to"]]):
-            columns[column].append((edge["from"], edge["to"]))
-    for before, after in itertools.pairwise(columns):
-        after.sort(key=lambda slot: _height(slot, before, made["edges"]))
+        for passed in range(depth[edge["from"]] + 1, depth[edge["to"]]):
+            columns[passed].append((edge["from"], edge["to"]))
+    for before, column in itertools.pairwise(columns):
+        column.sort(key=lambda slot: _height(slot, before, made["edges"]))
     return [column for column in columns if column]
 
 

@@ -119,6 +119,7 @@ def _pipelines(here: Here, now: dict[str, Any]) -> None:
                 _link(here.link(f"/pipelines/{segment(row['name'])}"), row["name"])
                 state_pill(row["state"])
                 ui.label(numbers.rate_text(row["rows_per_second"], "rows/s")).classes("pk-num")
+    _link(here.link(f"/pipelines/{segment(now['pipelines'][0]['name'])}"), "See what flows →")
 
 
 def _changes(here: Here, now: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from penstock.console.data.pipeline_graph import Slot, layers
 from penstock.console.widgets import numbers
 from penstock.console.widgets.pieces import state_tone, text
 
-HEIGHT, GAP, LANE = 68, 80, 24
+HEIGHT, GAP, LANE = 68, 76, 24
 LEAST_ACROSS = 560
 ICONS = {"source": "input", "sql": "functions", "operator": "settings_suggest", "python": "code", "sink": "output"}
 WORDS = {"source": "source", "sql": "view", "operator": "operator", "python": "function", "sink": "sink"}
@@ -65,22 +65,23 @@ class FlowGraph:
                 label = ui.label("").classes("pk-flow-rate pk-num").style(f"left: {x:.0f}px; top: {y:.0f}px")
                 self._labels[edge["from"], edge["to"]] = label
             for node in graph["nodes"]:
-                self._boxes[node["id"]] = self._box(node, middles[node["id"], ""])
+                self._boxes[node["id"]] = self._box(node, middles[node["id"], ""][0])
 
-    def _layout(self, graph: Mapping[str, list[dict[str, Any]]]) -> tuple[dict[Slot, Point], Point]:
-        """The middle of every slot, and the size of the field."""
+    def _layout(self, graph: Mapping[str, list[dict[str, Any]]]) -> tuple[dict[Slot, list[Point]], Point]:
+        """The middles of every slot, one for each column, and the size of the field."""
         columns = layers(graph)
         self._width = self._node_width(len(columns))
         thick, gap = (self._width, 12) if self._vertical else (HEIGHT, 26)
         along = HEIGHT + 56 if self._vertical else self._width + GAP
         sizes = [[LANE if slot[1] else thick for slot in column] for column in columns]
         most = max(sum(column) + gap * (len(column) - 1) for column in sizes)
-        middles: dict[Slot, Point] = {}
+        middles: dict[Slot, list[Point]] = {}
         for depth, column in enumerate(columns):
             at = (most - sum(sizes[depth]) - gap * (len(column) - 1)) / 2
             deep = depth * along + (HEIGHT if self._vertical else self._width) / 2
             for slot, size in zip(column, sizes[depth], strict=True):
-                middles[slot] = (at + size / 2, deep) if self._vertical else (deep, at + size / 2)
+                point = (at + size / 2, deep) if self._vertical else (deep, at + size / 2)
+                middles.setdefault(slot, []).append(point)
                 at += size + gap
         depth_size = (len(columns) - 1) * along + (HEIGHT if self._vertical else self._width)
         return middles, ((most, depth_size) if self._vertical else (depth_size, most))
@@ -91,10 +92,10 @@ class FlowGraph:
             return min(164.0, (self._room - 12) / 2)
         return max(128.0, min(196.0, (self._room - (columns - 1) * GAP) // columns))
 
-    def _route(self, edge: Mapping[str, Any], middles: Mapping[Slot, Point]) -> list[Point]:
+    def _route(self, edge: Mapping[str, Any], middles: Mapping[Slot, list[Point]]) -> list[Point]:
         """From the side of a box to the side of another, through the slots in between."""
-        start, end = middles[edge["from"], ""], middles[edge["to"], ""]
-        lane = [middles[slot] for slot in middles if slot == (edge["from"], edge["to"])]
+        [start], [end] = middles[edge["from"], ""], middles[edge["to"], ""]
+        lane = middles.get((edge["from"], edge["to"]), [])
         if self._vertical:
             return [(start[0], start[1] + HEIGHT / 2), *lane, (end[0], end[1] - HEIGHT / 2 - 7)]
         half = self._width / 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from penstock.client.records import EARLIEST
@@ -118,7 +118,13 @@ def recent(client: SyncClient, pipeline: str | None = None, limit: int = _SHOWN)
 def latest_states(client: SyncClient) -> dict[str, dict[str, Any]]:
     """pipeline → its last state, with the last progress of each of its queries under `queries`."""
     found: dict[str, dict[str, Any]] = {}
-    for event in recent(client):
+    fold(found, recent(client))
+    return found
+
+
+def fold(found: dict[str, dict[str, Any]], events: Iterable[Mapping[str, Any]]) -> None:
+    """Bring states up to date with events; those that were folded in already may come once more, with all after."""
+    for event in events:
         entry = found.setdefault(event["pipeline"], {"state": "unknown", "queries": {}})
         if event["kind"] == STATE:
             if event["state"] == "starting":
@@ -129,4 +135,3 @@ def latest_states(client: SyncClient) -> dict[str, dict[str, Any]]:
             entry["queries"][event["query"]] = event
         if event["kind"] != LOG:
             entry["seen_at_ms"] = event["at_ms"]
-    return found
