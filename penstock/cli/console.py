@@ -42,6 +42,10 @@ def console(
     ] = False,
     users: Annotated[Path | None, typer.Option(help="File of users; `console add-user` fills it.")] = None,
     policy: Annotated[Path | None, typer.Option(help="TOML file: which roles see which topics and fields.")] = None,
+    connect_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Also answer as Kafka Connect does, about pipelines; 8083 is its port."),
+    ] = None,
 ) -> None:
     """Serve the console. Prints `ready: ADDRESS`; on loopback the address holds a token that logs in."""
     if ctx.invoked_subcommand is not None:
@@ -67,6 +71,7 @@ def console(
         insecure=insecure,
         users=users,
         policy=policy,
+        connect_port=connect_port,
         token=os.environ.get("PENSTOCK_CONSOLE_TOKEN") or None,
     )
     clusters = from_profiles(profile or [], state_dir)

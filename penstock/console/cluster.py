@@ -8,11 +8,13 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 from penstock.client.errors import ClientError
 from penstock.console.history import History, Keeper
 from penstock.console.history_keepers import FolderKeeper, TopicKeeper
 from penstock.console.lag_ages import LagAges
+from penstock.console.saved_queries import SavedQueries
 from penstock.console.snapshot import Snapshot, look
 from penstock.operate import profiles
 from penstock.operate.errors import UserError
@@ -41,6 +43,7 @@ class Cluster:
     def __init__(self, name: str, session: Session, state_dir: Path) -> None:
         self.name, self.session, self._state_dir = name, session, state_dir
         self.history = History()
+        self.saved_queries = SavedQueries(state_dir / f"queries-{quote(name, safe='')}.json")
         self.snapshot: Snapshot | None = None
         self.error: str | None = None
         self.keeper: Keeper | None = None

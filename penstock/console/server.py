@@ -22,6 +22,8 @@ from penstock.console.access.guard import TOKEN_USER, Guard, Rules
 from penstock.console.access.logins import Logins
 from penstock.console.access.users import UserFile
 from penstock.console.cluster import Cluster
+from penstock.console.connect import app as connect
+from penstock.console.connect.gate import ConnectGate
 from penstock.console.context import Context
 from penstock.console.rest.app import create_app
 from penstock.console.settings import ConsoleSettings
@@ -75,55 +77,54 @@ def _add_pages(app: FastAPI, context: Context) -> None:
     install(app, context)
 
 
-def bind(settings: ConsoleSettings) -> socket.socket:
-    """The listening socket, taken before anything else is done: a taken port is told at once."""
+def bind(settings: ConsoleSettings, port: int, option: str) -> socket.socket:
+    """A listening socket, taken before anything else is done: a taken port is told at once."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((settings.host, settings.port))
+        listening.bind((settings.host, port))
     except OSError as error:
         listening.close()
         raise UserError(
-            f"the console cannot listen at {settings.host}:{settings.port}: {error.strerror}",
-            "take another port with --port",
+            f"the console cannot listen at {settings.host}:{port}: {error.strerror}",
+            f"take another port with {option}",
         ) from error
     return listening
 
 
 def run(settings: ConsoleSettings, clusters: list[Cluster], say: Callable[[str], None]) -> None:
     """Serve until told to stop. Says `ready: ADDRESS` (on loopback with the token) once it answers."""
-    listening = bind(settings)
+    sockets = [bind(settings, settings.port, "--port")]
+    if settings.connect_port is not None:
+        sockets.append(bind(settings, settings.connect_port, "--connect-port"))
     guard, context = create(settings, clusters)
+    apps: list[Guard] = [guard]
+    if settings.connect_port is not None:
+        rules = Rules(settings.allowed_hosts, "", settings.secure)
+        apps.append(ConnectGate(connect.create_app(context), context.logins, rules))
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    config = uvicorn.Config(
-        guard,
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        timeout_graceful_shutdown=3,
-        ws_max_size=4 << 20,
-        ssl_certfile=settings.certificate,
-        ssl_keyfile=settings.key,
-        lifespan="on",
-    )
-    server = _Server(config)
+    servers = [_server(settings, app, lifespan=app is guard) for app in apps]
     token = f"?token={context.logins.token}" if settings.on_loopback and context.users is None else ""
+
+    def leave() -> None:
+        for server in servers:
+            server.leave()
 
     async def serve() -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="console"))
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, server.leave)
+            asyncio.get_running_loop().add_signal_handler(number, leave)
         for cluster in clusters:
             cluster.start()
-        serving = asyncio.create_task(server.serve(sockets=[listening]))
-        while not server.started and not serving.done():
+        serving = [
+            asyncio.create_task(server.serve(sockets=[taken])) for server, taken in zip(servers, sockets, strict=True)
+        ]
+        while not all(server.started for server in servers) and not any(task.done() for task in serving):
             await asyncio.sleep(0.02)
-        if server.started:
+        if all(server.started for server in servers):
             say(f"ready: {settings.address}{token}")
-        await serving
+        await asyncio.gather(*serving)
 
     try:
         asyncio.run(serve())
@@ -131,3 +132,21 @@ def run(settings: ConsoleSettings, clusters: list[Cluster], say: Callable[[str],
         workers.close()
         for cluster in clusters:
             cluster.close()
+
+
+def _server(settings: ConsoleSettings, app: Guard, *, lifespan: bool) -> _Server:
+    return _Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_graceful_shutdown=3,
+            ws_max_size=4 << 20,
+            ssl_certfile=settings.certificate,
+            ssl_keyfile=settings.key,
+            lifespan="on" if lifespan else "off",
+        )
+    )

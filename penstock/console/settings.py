@@ -26,6 +26,7 @@ class ConsoleSettings:
     users: Path | None = None
     policy: Path | None = None
     token: str | None = field(default=None, repr=False)
+    connect_port: int | None = None
 
     def __post_init__(self) -> None:
         if self.base_path and not _BASE.match(self.base_path):

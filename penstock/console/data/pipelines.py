@@ -72,10 +72,19 @@ def flow(viewer: Viewer, name: str) -> dict[str, Any]:
     }
 
 
+def names(viewer: Viewer) -> list[str]:
+    """Those that are applied now."""
+    return list(_all(viewer))
+
+
+def _all(viewer: Viewer) -> dict[str, Applied]:
+    if PIPELINES not in viewer.session.client.metadata(None).topics:
+        return {}
+    return PipelineStore(viewer.session.client).all()
+
+
 def _applied(viewer: Viewer, name: str) -> Applied:
-    known: dict[str, Applied] = {}
-    if PIPELINES in viewer.session.client.metadata(None).topics:
-        known = PipelineStore(viewer.session.client).all()
+    known = _all(viewer)
     if name not in known:
         raise not_found("pipeline", name, known)
     return known[name]

@@ -64,7 +64,7 @@ def new_router(tag: str) -> APIRouter:
 
 
 def create_app(context: Context) -> FastAPI:
-    from penstock.console.rest import cluster, groups, messages, pipelines, security, topics
+    from penstock.console.rest import cluster, groups, messages, pipelines, security, sql, topics
 
     app = FastAPI(
         title="Penstock console",
@@ -75,7 +75,7 @@ def create_app(context: Context) -> FastAPI:
         redoc_url=None,
     )
     app.state.context = context
-    parts = (topics, messages, groups, pipelines, security)
+    parts = (topics, messages, groups, pipelines, security, sql)
     for router in (cluster.top, cluster.router, *(part.router for part in parts)):
         app.include_router(router)
     app.add_exception_handler(UserError, _user_error)

@@ -136,3 +136,21 @@ class Redrive(Body):
     reason: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
     skip: bool = False
     dry_run: bool = False
+
+
+class Question(Body):
+    text: Annotated[str, Field(min_length=1, max_length=20_000)]
+    limit: Annotated[int, Field(ge=1, le=5_000)] = 500
+    since: Annotated[str, Field(max_length=100)] | None = None
+    seconds: Annotated[int, Field(ge=1, le=300)] = 120
+    name: Annotated[str, Field(min_length=1, max_length=80)] = "query"
+    """What cancelling asks for."""
+
+
+class SavedQuery(Body):
+    name: Annotated[str, Field(min_length=1, max_length=80)]
+    text: Annotated[str, Field(min_length=1, max_length=20_000)]
+
+
+class QueryName(Body):
+    name: Annotated[str, Field(min_length=1, max_length=80)]
