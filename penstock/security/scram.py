@@ -20,6 +20,7 @@ __all__ = ["MECHANISMS", "ScramCredential", "ScramFailed", "ScramServer", "made_
 MECHANISMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16_384
+USUAL_ITERATIONS = (4096, 8192)  # of Kafka's tool and of `penstock user`: made-up users have one of these, too
 NONCE_BYTES = 24
 
 _FIRST = re.compile(
@@ -82,9 +83,10 @@ def make_credential(
 
 def made_up_credential(mechanism: str, name: str, key: bytes) -> ScramCredential:
     """For a user that does not exist: the same one each time, so that nobody learns by asking who exists."""
-    salt = hmac.digest(key, b"salt " + name.encode(), "sha256")[:24]
+    drawn = hmac.digest(key, b"salt " + name.encode(), "sha256")
+    salt, iterations = drawn[:24], USUAL_ITERATIONS[drawn[24] % len(USUAL_ITERATIONS)]
     size = hashlib.new(MECHANISMS[mechanism]).digest_size
-    return ScramCredential(salt, secrets.token_bytes(size), secrets.token_bytes(size), MIN_ITERATIONS)
+    return ScramCredential(salt, secrets.token_bytes(size), secrets.token_bytes(size), iterations)
 
 
 class ScramServer:

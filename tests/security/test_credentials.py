@@ -87,3 +87,11 @@ def test_jaas_survives_any_text(text: str) -> None:
 )
 def test_rules_give_certificates_their_names(rules: str, name: str, expected: str | None) -> None:
     assert MappingRules(rules).name(name) == expected
+
+
+def test_the_number_of_rounds_does_not_tell_who_exists() -> None:
+    from penstock.operate.users import DEFAULT_ITERATIONS
+    from penstock.security.scram import MIN_ITERATIONS, made_up_credential
+
+    drawn = {made_up_credential("SCRAM-SHA-256", f"user-{n}", b"key").iterations for n in range(50)}
+    assert drawn == {MIN_ITERATIONS, DEFAULT_ITERATIONS}
