@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.connection_limits import plain_host
@@ -72,12 +73,15 @@ class InterBroker:
             if reached and registration.broker_id != broker.node_id:
                 await self._prove(connection, registration)
                 return
-        # To ourselves no proof is needed: we see both ends.
+        # To ourselves no proof is needed: we see both ends. Both have to fit, for another program may call another of
+        # our listeners from a port of the same number.
         for listener in broker.listeners:
             for other in listener.connections:
-                host, port = other.sock.getpeername()[:2]
-                if (plain_host(host), port) == connection.local_address:
-                    other.broker_id, other.access = broker.node_id, None
+                with contextlib.suppress(OSError):  # it is closed already
+                    host, port = other.sock.getpeername()[:2]
+                    here = other.sock.getsockname()[1]
+                    if (plain_host(host), port) == connection.local_address and here == connection.port:
+                        other.broker_id, other.access = broker.node_id, None
 
     def is_broker_principal(self, ctx: RequestContext) -> bool:
         """Where connections are authenticated, a broker must also have a broker's name."""

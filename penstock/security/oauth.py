@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from penstock.security.key_set import KeySet, fits
 from penstock.security.principal import USER, Principal
 
 __all__ = ["OAuthExchange", "OAuthRules", "TokenRefused", "TokenValidator"]
+
+logger = logging.getLogger(__name__)
 
 MAX_TOKEN_BYTES = 16 * 1024
 _FIRST = re.compile(rb"n,(?:a=(?P<authzid>[^,]*))?,\x01(?P<pairs>(?:[A-Za-z]+=[^\x01]*\x01)*)\x01")
@@ -126,4 +129,6 @@ class OAuthExchange:
             self._refused = error
         else:
             return Step(b"", outcome)
+        # Said now: a client that has read it may go away without the last byte that would end the exchange.
+        logger.warning("a token was refused: %s", self._refused)
         return Step(json.dumps({"status": "invalid_token"}).encode())

@@ -21,7 +21,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
-OPEN_PATHS = frozenset({"/login", "/health"})
+OPEN_PATHS = frozenset({"/login", "/health", "/assets/console.css"})  # the last one: the login page has it
 CSRF_HEADER = b"x-penstock-console"
 LARGEST_BODY = 16 << 20
 LARGEST_FORM = 10_000  # of who is not logged in
