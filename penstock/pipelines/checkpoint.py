@@ -23,6 +23,7 @@ from penstock.pipelines.storage import Storage
 log = logging.getLogger(__name__)
 
 _MARK: Final = "penstock.id"
+_ANEW: Final = "anew"
 _WAYS_OUT: Final = "--reset to forget what was read (sinks get everything again), or --backfill to rewrite its tables"
 _PARTS: Final = {
     "sources": "its sources have",
@@ -51,6 +52,7 @@ class QueryState:
     checkpoint: str
     is_backfill: bool
     old_name: str | None = None  # a checkpoint of version 0.1.0: by what its topics know it
+    is_anew: bool = False  # it follows a reset: tables that know another checkpoint are told this one
 
     @property
     def name(self) -> str:
@@ -86,6 +88,7 @@ class PipelineState:
                 "fingerprint": current,
                 "backfill": self._is_backfill(),
                 "old_name": None,
+                "anew": self.folder.exists(_ANEW) or self._is_backfill(),
             }
             if keep:
                 self.folder.write_text(mark, made["identity"])
@@ -100,7 +103,8 @@ class PipelineState:
                     self.folder.write_text(mark, made["identity"])
                     self.folder.write_text(name, json.dumps(made, indent=1))
         checkpoint = self.folder.at("checkpoints", query)
-        return QueryState(self._pipeline, made["identity"], checkpoint, made["backfill"], made["old_name"])
+        anew = made.get("anew", False)
+        return QueryState(self._pipeline, made["identity"], checkpoint, made["backfill"], made["old_name"], anew)
 
     def _must_belong(self, query: str, made: dict[str, Any], mark: str | None) -> None:
         """Version 0.1.0 left no mark: its checkpoints are taken as they are, if they are there."""
@@ -159,6 +163,7 @@ class PipelineState:
     def reset(self, *, backfill: bool) -> None:
         """Forget everything that was read. Schemas that were inferred are forgotten too."""
         self.folder.delete()
+        self.folder.write_text(_ANEW, "was reset\n")
         if backfill:
             self.folder.write_text("backfill", "from the beginning\n")
 

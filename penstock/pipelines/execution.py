@@ -287,7 +287,8 @@ def _has_moved(progress: Mapping[str, Any]) -> bool:
 
 def _batch_writer(item: Prepared) -> Callable[[Any, int], None]:
     def write(rows: Any, number: int) -> None:
-        batch = Batch(item.state.identity, number, item.state.is_backfill and number == 0, item.state.prefix)
+        state = item.state
+        batch = Batch(state.identity, number, state.is_backfill and number == 0, state.prefix, state.is_anew)
         shared = len(item.sinks) > 1
         if shared:
             rows = rows.persist()

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import socket
-import subprocess
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,66 +16,19 @@ from penstock.pipelines.execution import Execution, Place, run
 from penstock.pipelines.load import load
 from penstock.pipelines.spec import PipelineSpec, SpecError, from_data
 from penstock.pipelines.storage import LocalStorage
+from penstock.testing.databases import NotInstalled, postgres_server
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
 pytestmark = pytest.mark.spark
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[str]:
-    """A server of its own in a folder of its own; PostgreSQL refuses to run as root, so it gets its own user there."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not found:
-        pytest.skip("PostgreSQL is not installed (Debian: apt install postgresql)")
-    bin_folder = found[-1].parent
-    import tempfile
-
-    as_root = os.getuid() == 0
-    if as_root and shutil.which("runuser") is None:
-        pytest.skip("PostgreSQL does not run as root, and there is no runuser")
-    prefix = ["runuser", "-u", "postgres", "--"] if as_root else []
-    folder = Path(tempfile.mkdtemp(prefix="penstock-pg-"))
-    if as_root:
-        shutil.chown(folder, "postgres")
-    data = folder / "data"
-    subprocess.run(
-        [*prefix, bin_folder / "initdb", "-D", data, "-A", "trust", "-U", "postgres", "--no-sync"],
-        check=True, capture_output=True, cwd="/",
-    )  # fmt: skip
-    port = _free_port()
-    server = subprocess.Popen(
-        [*prefix, bin_folder / "postgres", "-D", data, "-p", str(port), "-k", folder, "-h", "127.0.0.1", "-F"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
-    )  # fmt: skip
-    dsn = f"postgresql://postgres@127.0.0.1:{port}/postgres"
     try:
-        _wait_until_up(dsn)
-        yield dsn
-    finally:
-        stop = [*prefix, bin_folder / "pg_ctl", "-D", data, "-m", "immediate", "stop"]
-        subprocess.run(stop, check=False, capture_output=True, cwd="/")
-        server.wait(60)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _wait_until_up(dsn: str) -> None:
-    import psycopg
-
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            psycopg.connect(dsn, connect_timeout=5).close()
-            return
-        except psycopg.OperationalError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
+        with postgres_server() as dsn:
+            yield dsn
+    except NotInstalled as missing:
+        pytest.skip(f"not installed: {missing}")
 
 
 def sql(dsn: str, text: str) -> list[tuple[Any, ...]]:

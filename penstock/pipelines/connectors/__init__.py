@@ -22,6 +22,7 @@ _SINKS: Final = {
     "topic": ("topic", "TopicSink"),
     "files": ("files", "FilesSink"),
     "postgres": ("postgres", "PostgresSink"),
+    "sql": ("sql", "SqlSink"),
     "jdbc": ("jdbc", "JdbcSink"),
     "parquet": ("table", "TableSink"),
     "delta": ("delta", "DeltaSink"),

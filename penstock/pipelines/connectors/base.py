@@ -62,6 +62,7 @@ class Batch:
     number: int
     is_backfill: bool = False  # the first batch of a backfill: what is in a table is to be replaced
     prefix: str | None = None  # of the names by which topics know it
+    is_anew: bool = False  # the pipeline was reset: what a table remembers of another checkpoint is over
 
     def name_for(self, sink: str) -> str:
         """By what a sink remembers the batches of this query."""

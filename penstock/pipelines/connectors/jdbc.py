@@ -1,7 +1,7 @@
 """Any database with a JDBC driver, through Spark and a jar of the user's. At least once: JDBC knows no batch ids.
 
-For PostgreSQL there is a connector that is exactly once and needs no jar. The jar goes into the pipeline's settings:
-`settings: {spark: {spark.jars: /path/driver.jar}}`.
+For PostgreSQL, MariaDB, MySQL and SQLite the connector `sql` is exactly once, merges and deletes, and needs no jar. The
+jar goes into the pipeline's settings: `settings: {spark: {spark.jars: /path/driver.jar}}`.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class JdbcSource(Source):
 
 
 class JdbcSink(Sink):
+    """Appends, at least once: a batch that comes again after a crash is appended again. `sql` is exactly once."""
+
     class Options(Frozen):
         url: str  # `jdbc:…`, as the driver takes it
         table: str  # where rows go

@@ -173,6 +173,7 @@ class Runner:
             spec = deleted.parsed()
             state = Place(self._properties, self._state_dir).state_of(spec)
             ending.reset(client_for(self._properties), deleted.name, state, backfill=False)
+            state.folder.delete()
         except Exception as error:
             self._log(deleted.name, f"the deletion is not finished, `penstock pipeline delete` does it: {error}")
 
