@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from penstock.pipelines.execution import Execution, Place, run
 from penstock.pipelines.load import load
 from penstock.pipelines.spec import PipelineSpec, SpecError, from_data
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
-NAMES = ("topic-to-sql",)
+NAMES = ("topic-to-sql", "topic-to-delta-merge", "topic-to-iceberg")
 pytestmark = pytest.mark.spark
 
 
@@ -35,7 +38,7 @@ def all_examples(topic: str) -> PipelineSpec:
     for name in NAMES[1:]:
         other = load(EXAMPLES / f"{name}.yml").to_data()
         assert other["views"] == data["views"]
-        data["sinks"] |= {f"{name.rpartition('-')[2]}_table": other["sinks"]["table"]}
+        data["sinks"] |= {f"{name.split('-')[2]}_table": other["sinks"]["table"]}
     return from_data(data)
 
 
@@ -43,9 +46,16 @@ def order(key: str, amount: float | None) -> tuple[str, str | None]:
     return key, None if amount is None else json.dumps({"amount": amount, "at": "2026-01-02T03:04:05Z"})
 
 
-def in_sqlite(folder: Path) -> list[tuple[Any, ...]]:
+def everywhere(folder: Path) -> list[tuple[Any, ...]]:
+    """What all three tables hold."""
     with sa.create_engine(f"sqlite:///{folder}/orders.db").connect() as connection:
-        return [tuple(row) for row in connection.execute(sa.text("SELECT id, amount FROM orders ORDER BY id"))]
+        found = [tuple(row) for row in connection.execute(sa.text("SELECT id, amount FROM orders ORDER BY id"))]
+    iceberg = load_catalog("c", type="sql", uri=f"sqlite:///{folder}/catalog.db").load_table("shop.orders")
+    for table in (DeltaTable(folder / "orders-merged").to_pyarrow_table(), iceberg.scan().to_arrow()):
+        rows = table.to_pylist()
+        assert sorted((row["id"], row["amount"]) for row in rows) == found
+        assert {row["at"] for row in rows} == {datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)}
+    return found
 
 
 def test_tables_follow_a_topic_with_tombstones(
@@ -55,10 +65,10 @@ def test_tables_follow_a_topic_with_tombstones(
     spec = all_examples(topic)
     produce(topic, [order("a", 1), order("b", 2), order("a", 3), order("c", 4), order("c", None)])
     run(spec, spark, place, until_caught_up=True)
-    assert in_sqlite(tmp_path) == [("a", 3.0), ("b", 2.0)]
+    assert everywhere(tmp_path) == [("a", 3.0), ("b", 2.0)]
     produce(topic, [order("a", None), order("b", 5), order("d", 6), order("e", 7), order("e", None)])
     run(spec, spark, place, until_caught_up=True)
-    assert in_sqlite(tmp_path) == [("b", 5.0), ("d", 6.0)]
+    assert everywhere(tmp_path) == [("b", 5.0), ("d", 6.0)]
     bad = spec.to_data()
     bad["sinks"]["table"]["options"]["key"] = ["amount"]
     with pytest.raises(SpecError, match=r"no unique index on \(amount\)"):

@@ -36,10 +36,14 @@ def content(folder: Path) -> list[tuple[Any, ...]]:
 
 def test_the_last_row_of_a_key_decides_and_deletes_count(tmp_path: Path) -> None:
     out = sink(tmp_path)
-    first = batch_of(("a", 2, False, 5), ("a", 1, False, 3), ("b", 1, False, 0), ("c", 1, False, 0), ("x", None, True, 9))
+    first = batch_of(
+        ("a", 2, False, 5), ("a", 1, False, 3), ("b", 1, False, 0), ("c", 1, False, 0), ("x", None, True, 9)
+    )
     assert out.write(first, Batch("q", 0))
     assert content(tmp_path) == [("a", 2), ("b", 1), ("c", 1)]
-    second = batch_of(("a", None, True, 8), ("b", 7, False, 9), ("d", 1, False, 1), ("d", None, True, 2), ("e", 5, False, 0))
+    second = batch_of(
+        ("a", None, True, 8), ("b", 7, False, 9), ("d", 1, False, 1), ("d", None, True, 2), ("e", 5, False, 0)
+    )
     assert out.write(second, Batch("q", 1))
     assert content(tmp_path) == [("b", 7), ("c", 1), ("e", 5)]
     with pytest.raises(SpecError, match="a row has no 'id'"):

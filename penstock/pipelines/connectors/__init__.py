@@ -26,6 +26,7 @@ _SINKS: Final = {
     "jdbc": ("jdbc", "JdbcSink"),
     "parquet": ("table", "TableSink"),
     "delta": ("delta", "DeltaSink"),
+    "iceberg": ("iceberg", "IcebergSink"),
     "console": ("console", "ConsoleSink"),
 }
 

@@ -45,7 +45,9 @@ class DeltaSink(Sink):
         path: str  # the table's folder or address; made if there is none
         storage: dict[str, str] = Field(default_factory=dict)  # deltalake's storage options
         key: tuple[str, ...] = ()  # columns by which rows are merged; without it they are appended
-        deleted: str | None = None  # a condition in SQL: such rows delete their key; else `_tombstone` or `_deleted` say so
+        deleted: str | None = (
+            None  # a condition in SQL: such rows delete their key; else `_tombstone` or `_deleted` say so
+        )
         new_columns: bool = False  # add columns that the rows have and the table has not, instead of refusing them
         partition_by: tuple[str, ...] = ()  # columns that partition the table
         compact_after_batches: int = Field(default=32, ge=2)  # every so many batches small files become large ones
@@ -115,7 +117,9 @@ class DeltaTableSink:
             except CommitFailedError as error:
                 # Somebody else was faster, or the answer was lost: the table is read again, and says which.
                 if attempt == _ATTEMPTS - 1:
-                    raise SpecError(f"sink {self._name}: others keep writing to {self._options.path}: {error}") from error
+                    raise SpecError(
+                        f"sink {self._name}: others keep writing to {self._options.path}: {error}"
+                    ) from error
         if batch.number % self._options.compact_after_batches == self._options.compact_after_batches - 1:
             fresh = _open(self._options)
             if fresh is not None:
