@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchTableError
+from pyiceberg.schema import Schema
+from pyiceberg.table import CommitTableRequest
 
 from penstock.pipelines.connectors.base import Batch
 from penstock.pipelines.connectors.changes import DELETED, OFFSET, PARTITION
@@ -27,6 +34,75 @@ def batch_of(*rows: Row, **more: Any) -> Any:
     extra = [(name, pa.string()) for name in more]
     own = [(DELETED, pa.bool_()), (PARTITION, pa.int64()), (OFFSET, pa.int64())]
     return pa.Table.from_pylist(made, schema=pa.schema([("id", pa.string()), ("n", pa.int64()), *extra, *own]))
+
+
+class RestCatalog(ThreadingHTTPServer):
+    """As much of Iceberg's REST catalog as a table needs, over a SQL catalog; it can lose its answer to a commit."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.inner, self.loses_answers = inner, False
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: RestCatalog
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        return
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/v1/config"):
+            self._answer(200, {"defaults": {}, "overrides": {}})
+            return
+        try:
+            self._answer_table(self.server.inner.load_table("shop.orders"))
+        except NoSuchTableError as error:
+            self._answer(404, {"error": {"message": str(error), "type": "NoSuchTableException", "code": 404}})
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path.endswith("/namespaces"):
+            self.server.inner.create_namespace("shop")
+            self._answer(200, {"namespace": ["shop"], "properties": {}})
+        elif self.path.endswith("/tables"):
+            schema = Schema.model_validate(json.loads(body)["schema"])
+            self._answer_table(self.server.inner.create_table("shop.orders", schema))
+        else:
+            self._commit(CommitTableRequest.model_validate_json(body))
+
+    def _commit(self, asked: Any) -> None:
+        table = self.server.inner.load_table("shop.orders")
+        try:
+            self.server.inner.commit_table(table, asked.requirements, asked.updates)
+        except CommitFailedException as error:
+            self._answer(409, {"error": {"message": str(error), "type": "CommitFailedException", "code": 409}})
+            return
+        if self.server.loses_answers:
+            self._answer(504, {"error": {"message": "too slow", "type": "GatewayTimeout", "code": 504}})
+        else:
+            self._answer_table(self.server.inner.load_table("shop.orders"))
+
+    def _answer_table(self, table: Any) -> None:
+        metadata = json.loads(table.metadata.model_dump_json())
+        self._answer(200, {"metadata-location": table.metadata_location, "metadata": metadata, "config": {}})
+
+    def _answer(self, status: int, body: Any) -> None:
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+@pytest.fixture
+def rest(tmp_path: Path) -> Iterator[RestCatalog]:
+    with RestCatalog(sink(tmp_path).catalog) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
 
 
 def put(key: str, n: int, at: int = 0) -> Row:
@@ -127,8 +203,6 @@ def test_a_second_driver_of_one_batch_writes_nothing(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("arrives", [True, False])
 def test_an_answer_that_is_lost_is_looked_up(arrives: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyiceberg.exceptions import CommitStateUnknownException
-
     out = sink(tmp_path, key=())
     rows = pa.table({"id": ["a"]})
     out.write(rows, NAME, Batch("q", 0))
@@ -149,6 +223,22 @@ def test_an_answer_that_is_lost_is_looked_up(arrives: bool, tmp_path: Path, monk
     # The pipeline starts again, and the batch comes again.
     assert out.write(rows, NAME, Batch("q", 1)) is not arrives
     assert content(out) == [("a",), ("a",)]
+
+
+def test_a_rest_catalog_refuses_what_is_stale_and_may_lose_its_answer(rest: RestCatalog) -> None:
+    catalog = {"type": "rest", "uri": f"http://127.0.0.1:{rest.server_port}"}
+    out, rival = (
+        IcebergTable("out", IcebergSink.Options(catalog=catalog, table="shop.orders", key=("id",))) for _ in range(2)
+    )
+    assert out.write(batch_of(put("a", 1), put("b", 1)), NAME, Batch("q", 0))
+    stale = rival._load()
+    rest.loses_answers = True
+    assert out.write(batch_of(put("a", 2), gone("b")), NAME, Batch("q", 1))
+    rest.loses_answers = False
+    assert not out.write(batch_of(put("a", 2), gone("b")), NAME, Batch("q", 1))
+    with pytest.raises(CommitFailedException):
+        rival._commit(stale, pa.table({"id": ["a"], "n": [9]}), None, {}, Batch("r", 0))
+    assert content(out) == [("a", 2)]
 
 
 def test_columns_are_added_when_asked_for_and_refused_otherwise(tmp_path: Path) -> None:
@@ -180,7 +270,7 @@ def test_a_key_of_several_columns(tmp_path: Path) -> None:
 
 
 def test_what_cannot_work_is_said(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="there is no table shop.orders, and create is false"):
+    with pytest.raises(SpecError, match=r"there is no table shop.orders, and create is false"):
         sink(tmp_path, create=False).check([])
     with pytest.raises(SpecError, match="the catalog cannot be reached"):
         IcebergTable("out", IcebergSink.Options(catalog={"type": "rest", "uri": "http://127.0.0.1:1"}, table="a.b"))

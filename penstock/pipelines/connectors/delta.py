@@ -1,8 +1,8 @@
 """Delta tables through the package deltalake: appended to, or merged by a key, with deletes and new columns.
 
 The batch number is an application transaction of the table's own log, under a name that holds the checkpoint's id. The
-log does not refuse a number that it has, so it is read before anything is written, and each commit stands on the version
-that was read: if somebody else committed meanwhile, a merge is refused and done anew on what is there then.
+log does not refuse a number that it has, so it is read before anything is written, and each merge stands on the version
+that was read: if somebody else committed meanwhile, it is refused and done anew on what is there then.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class DeltaSource(Source):
 
 
 class DeltaSink(Sink):
-    """Exactly once. With a key, the last row of each one is upserted or deleted. Rows of a batch pass through the driver:
-    limit large ones with `max_rows_per_trigger`."""
+    """Exactly once. With a key, the last row of each one is upserted or deleted. Rows of a batch pass through the
+    driver: limit large ones with `max_rows_per_trigger`."""
 
     class Options(Frozen):
         path: str  # the table's folder or address; made if there is none
