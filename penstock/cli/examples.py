@@ -79,6 +79,7 @@ ELSEWHERE: dict[str, str] = {
     "store migrate": "penstock store migrate --to zookeeper --connect 127.0.0.1:2181/penstock --set log.dirs=data",
     "pipeline validate": "penstock pipeline validate examples/pipelines/clean-orders.yml",
     "pipeline dry-run": "penstock pipeline dry-run examples/pipelines/clean-orders.yml",
+    "pipeline diff": "penstock pipeline diff examples/pipelines/clean-orders.yml",
     "pipeline test": (
         "penstock pipeline test examples/pipelines/clean-orders.yml examples/pipelines/clean-orders.cases.yml"
     ),

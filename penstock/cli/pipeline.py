@@ -104,6 +104,30 @@ def dry_run(
 
 
 @command(app)
+def diff(session: Session, file: File, state_dir: StateDir = "penstock-data/pipelines", master: Master = None) -> None:
+    """What applying a pipeline would change, and which offsets and state its checkpoints would lose. Writes nothing."""
+    from penstock.pipelines.control.store import PipelineStore
+    from penstock.pipelines.difference import spec_changes, state_changes
+    from penstock.pipelines.execution import Execution
+    from penstock.pipelines.spec import SpecError
+
+    spec = load(file)
+    applied = PipelineStore(session.client).all().get(spec.name)
+    changes = spec_changes({} if applied is None else applied.spec, spec.to_data())
+    spark, place = _session_for(spec, master), _place(session, state_dir)
+    try:
+        now = Execution(spec, spark, place, keep=False).fingerprints()
+    except SpecError as error:
+        raise UserError(str(error), None, ExitCode.REFUSED) from None
+    rows = [{"what": item.place, "before": item.before, "after": item.after} for item in changes]
+    for query in state_changes(place.state_of(spec, spark), now):
+        goes_on = query.reason or "goes on where it was"
+        lost = f"; lost: {'; '.join(query.lost)}" if query.lost else ""
+        rows.append({"what": f"checkpoint of {query.query}", "before": "", "after": f"{goes_on}{lost}"})
+    session.output.rows(rows, ["what", "before", "after"])
+
+
+@command(app)
 def run(
     session: Session,
     file: File,

@@ -148,14 +148,32 @@ class PipelineState:
                 self._pipeline,
                 query,
             )
+        for words, was, now in self.misfits(old, new):
+            raise DoesNotFit(
+                f"pipeline {self._pipeline}: {words} changed, so that the checkpoint of {query!r} does not fit any"
+                f" more (was {was}; is {now}). Give the pipeline a new name to"
+                f" start beside the old one, {_WAYS_OUT}"
+            )
+
+    @staticmethod
+    def misfits(old: dict[str, Any], new: dict[str, Any]) -> list[tuple[str, str, str]]:
+        """In words: what changed that the checkpoint depends on, how it was and how it is."""
+        if "version" not in old:
             old, new = _comparable(old, new)
-        for part, words in _PARTS.items():
-            if old.get(part) != new.get(part):
-                raise DoesNotFit(
-                    f"pipeline {self._pipeline}: {words} changed, so that the checkpoint of {query!r} does not fit any"
-                    f" more (was {_shown(old.get(part))}; is {_shown(new.get(part))}). Give the pipeline a new name to"
-                    f" start beside the old one, {_WAYS_OUT}"
-                )
+        return [
+            (words, _shown(old.get(part)), _shown(new.get(part)))
+            for part, words in _PARTS.items()
+            if old.get(part) != new.get(part)
+        ]
+
+    def kept(self) -> dict[str, dict[str, Any]]:
+        """Query → what its checkpoint was made for."""
+        found = {}
+        for file in self.folder.names("queries"):
+            made = json.loads(self.folder.read_text(f"queries/{file}") or "{}")
+            if file.endswith(".json") and "fingerprint" in made:
+                found[file.removesuffix(".json")] = made["fingerprint"]
+        return found
 
     def _is_backfill(self) -> bool:
         return self.folder.exists("backfill")

@@ -139,9 +139,23 @@ class Execution:
 
     def _open(self, query: Query, rows: Any, graph: plan.Graph) -> QueryState:
         state = self.place.state_of(self.spec, self.spark)
+        return state.open(query.name, self._fingerprint(query, rows, graph), keep=self.keep)
+
+    def _fingerprint(self, query: Query, rows: Any, graph: plan.Graph) -> dict[str, Any]:
         views = plan.lineage(self.spec, query.view)
-        current = fingerprint(plan_text(rows), self.spec, views, graph.schemas, query.sinks, query.output_mode)
-        return state.open(query.name, current, keep=self.keep)
+        return fingerprint(plan_text(rows), self.spec, views, graph.schemas, query.sinks, query.output_mode)
+
+    def fingerprints(self) -> dict[str, dict[str, Any]]:
+        """Query → what its checkpoint would depend on. Nothing is checked against one, nothing is written."""
+        graph = self._build(self._context())
+        made = {
+            query.name: self._fingerprint(query, graph.tables[query.view], graph) for query in plan.queries(self.spec)
+        }
+        bad = plan.dead_letter_rows(graph)
+        if bad is not None:
+            query = Query(DEAD_LETTERS, DEAD_LETTERS, (DEAD_LETTERS,), "append")
+            made[query.name] = self._fingerprint(query, bad, graph)
+        return made
 
     # --- running ---
 

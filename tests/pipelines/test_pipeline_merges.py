@@ -50,7 +50,7 @@ def everywhere(folder: Path) -> list[tuple[Any, ...]]:
     """What all three tables hold."""
     with sa.create_engine(f"sqlite:///{folder}/orders.db").connect() as connection:
         found = [tuple(row) for row in connection.execute(sa.text("SELECT id, amount FROM orders ORDER BY id"))]
-    iceberg = load_catalog("c", type="sql", uri=f"sqlite:///{folder}/catalog.db").load_table("shop.orders")
+    iceberg = load_catalog("default", type="sql", uri=f"sqlite:///{folder}/catalog.db").load_table("shop.orders")
     for table in (DeltaTable(folder / "orders-merged").to_pyarrow_table(), iceberg.scan().to_arrow()):
         rows = table.to_pylist()
         assert sorted((row["id"], row["amount"]) for row in rows) == found

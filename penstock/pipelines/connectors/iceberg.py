@@ -32,6 +32,7 @@ class IcebergSink(Sink):
         catalog: dict[
             str, str
         ]  # pyiceberg's properties of the catalog: `type` (`sql` or `rest`), `uri`, `warehouse`, …
+        catalog_name: str = "default"  # by which a SQL catalog tells its tables from those of others in one database
         table: str  # `namespace.table`
         key: tuple[str, ...] = ()  # columns by which rows are merged; without it they are appended
         deleted: str | None = (
@@ -73,7 +74,7 @@ class IcebergTable:
 
         self._who, self._options = who, options
         try:
-            self.catalog = load_catalog(who, **options.catalog)
+            self.catalog = load_catalog(options.catalog_name, **options.catalog)
         except Exception as error:  # each kind of catalog has its own
             raise SpecError(f"sink {who}: the catalog cannot be reached: {_line(error)}") from error
 
