@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -144,6 +145,22 @@ def test_two_drivers_of_one_batch_write_it_once(url: str, table: SqlTable, ask: 
         thread.join(120)
     assert sorted(written) == [False, True]
     assert ask("SELECT count(*) FROM orders") == [(1,)]
+
+
+def test_a_large_batch_is_here_one_piece_at_a_time(table: SqlTable, ask: Callable[..., Any]) -> None:
+    held: list[weakref.ref[Any]] = []
+
+    def rows() -> Iterator[Any]:
+        for number in range(20):
+            assert sum(piece() is not None for piece in held) <= 1
+            made = [dict(zip(COLUMNS.names, put(1, f"{number}-{index}"), strict=True)) for index in range(100)]
+            piece = pa.RecordBatch.from_pylist(made, schema=COLUMNS)
+            held.append(weakref.ref(piece))
+            yield piece
+            del piece
+
+    assert table.write(rows(), COLUMNS, NAME, Batch("q", 0))
+    assert ask("SELECT count(*), sum(n) FROM orders") == [(2000, 2000)]
 
 
 def test_a_key_without_a_unique_index_is_refused(table: SqlTable, ask: Callable[..., Any]) -> None:
