@@ -204,7 +204,7 @@ def apache_kafka(nodes: int = 1, heap: str = "1g", settings: dict[str, str] | No
             peer.processes.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT))
             log.close()
         for port in peer.ports:
-            wait_for_port(port, 60, lambda: (folder / "1.log").read_text()[-2000:])
+            wait_for_port(port, 180, lambda: (folder / "1.log").read_text()[-2000:])
         yield peer
     finally:
         for process in peer.processes:

@@ -62,7 +62,7 @@ def test_tab_completes_commands_and_options(run: Run, environment: dict[str, str
     try:
         terminal.type(f"{load}; echo LOAD''ED\n")
         terminal.wait_for("LOADED")
-        terminal.type("penstock top\tdescr\t--hel\t\n")
+        terminal.type("penstock topi\tdescr\t--hel\t\n")
         terminal.wait_for("partitions (leader, replicas")  # the help of `topic describe`
     finally:
         terminal.close()
