@@ -21,6 +21,7 @@ EXAMPLES: dict[str, str] = {
     "group members": "penstock group members shop",
     "group rebalances": "penstock group rebalances shop",
     "group reset": "penstock group reset shop --to earliest --yes",
+    "group delete-offsets": "penstock group delete-offsets shop --topic orders:0 --yes",
     "group delete": "penstock group delete shop --yes",
     "config get": "penstock config get topic:orders --all | head -n 5",
     "config set": "penstock config set topic:orders retention.ms=3600000",
@@ -37,6 +38,9 @@ EXAMPLES: dict[str, str] = {
     "broker describe": 'penstock broker describe "$(penstock broker list --json | jq .id)"',
     "partition status": "penstock partition status",
     "partition elect": "penstock partition elect --topic orders",
+    "partition move-folder": (
+        'penstock partition move-folder --topic orders --to "$DATA" --broker "$(penstock broker list --json | jq .id)"'
+    ),
     "partition reassign": "penstock partition reassign --dry-run",
     "txn list": "echo paid | penstock produce payments --transactional && penstock txn list",
     "txn describe": 'penstock txn describe "$(penstock txn list --json | jq -r .id)"',

@@ -11,12 +11,13 @@ from penstock.cli import suggest
 from penstock.cli.topic import Yes, confirm
 from penstock.cli.typed import command, new_app
 from penstock.operate import admin
-from penstock.operate.errors import usage_error
-from penstock.operate.group_reset import plan_reset
+from penstock.operate.errors import ExitCode, UserError, usage_error
+from penstock.operate.group_reset import chosen_partitions, plan_reset
 from penstock.operate.groups import (
     all_groups,
     commit_offsets,
     delete_group,
+    delete_offsets,
     describe_members,
     insist_on_no_members,
     known_group,
@@ -97,10 +98,34 @@ def delete(
         session.output.result({"group": name, "deleted": True}, f"{name} deleted")
 
 
+@command(app, "delete-offsets")
+def delete_some_offsets(
+    session: Session,
+    name: Group,
+    topic: Annotated[
+        list[str], typer.Option("--topic", "-t", metavar="TOPIC[:PARTITION,…]", help="Of these; may be repeated.")
+    ],
+    yes: Yes = False,
+) -> None:
+    """Forget a group's offsets of single topics or partitions, which it must not be reading now."""
+    known_group(session, name)
+    keys = chosen_partitions(session, topic)
+    confirm(f"Forget {len(keys)} offsets of {name}?", yes)
+    rows = delete_offsets(session, name, keys)
+    session.output.rows(rows, ["group", "topic", "partition", "result"], right=["partition"])
+    failed = sum(row["result"] != "deleted" for row in rows)
+    if failed:
+        code = ExitCode.REFUSED if failed == len(rows) else ExitCode.INCOMPLETE
+        raise UserError(f"{failed} of {len(rows)} offsets were not deleted", "stop the group's consumers first", code)
+
+
 @command(app)
 def reset(
     session: Session,
-    name: Group,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="GROUP…", show_default=False, autocompletion=suggest.groups)
+    ] = None,
+    all_groups_: Annotated[bool, typer.Option("--all-groups", help="Every group that has no members now.")] = False,
     topic: Annotated[
         list[str] | None,
         typer.Option("--topic", "-t", metavar="TOPIC[:PARTITION,…]", help="Only these; may be repeated."),
@@ -116,24 +141,44 @@ def reset(
     yes: Yes = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan only.")] = False,
 ) -> None:
-    """Move a group's offsets. The plan is shown before it is done; the group must have no members."""
+    """Move the offsets of groups. The plan is shown before it is done; the groups must have no members."""
     if sum([to is not None, shift is not None, from_file is not None]) != 1:
         raise usage_error("say where to", "one of --to WHERE, --shift N or --from-file FILE")
-    plan = plan_reset(session, name, topic, to, shift, from_file)
+    if bool(names) == all_groups_:
+        raise usage_error("say which groups", "name them, or take --all-groups")
+    groups = names or _idle_groups(session, topic)
+    plans = {name: plan_reset(session, name, topic, to, shift, from_file) for name in groups}
     rows = [
-        {"topic": t, "partition": p, "from": old, "to": new, "change": None if old is None else new - old}
+        {
+            "group": name,
+            "topic": t,
+            "partition": p,
+            "from": old,
+            "to": new,
+            "change": None if old is None else new - old,
+        }
+        for name, plan in plans.items()
         for (t, p), (old, new) in sorted(plan.items())
     ]
-    session.output.rows(
-        rows, ["topic", "partition", "from", "to", "change"], right=["partition", "from", "to", "change"]
-    )
-    if dry_run:
+    columns = ["group", "topic", "partition", "from", "to", "change"]
+    session.output.rows(rows, columns, right=columns[2:], empty="there is no group to move")
+    if dry_run or not rows:
         return
-    insist_on_no_members(session, name)
-    confirm(f"Move {len(rows)} offsets of {name}?", yes)
-    commit_offsets(session, name, {key: new for key, (_, new) in plan.items()})
-    if not session.output.as_json:
-        session.output.text(f"{len(rows)} offsets of {name} moved")
+    for name in groups:
+        insist_on_no_members(session, name)
+    confirm(f"Move {len(rows)} offsets of {', '.join(groups)}?", yes)
+    for name, plan in plans.items():
+        commit_offsets(session, name, {key: new for key, (_, new) in plan.items()})
+        if not session.output.as_json:
+            session.output.text(f"{len(plan)} offsets of {name} moved")
+
+
+def _idle_groups(session: Session, topics: list[str] | None) -> list[str]:
+    """Groups without members that have an offset to move, in the chosen topics if some are."""
+    chosen = set(chosen_partitions(session, topics)) if topics else None
+    idle = sorted(name for name, listed in all_groups(session).items() if listed.group_state in ("Empty", "Dead"))
+    offsets = {name: set(admin.committed_offsets(session, name)) for name in idle}
+    return [name for name in idle if (offsets[name] if chosen is None else offsets[name] & chosen)]
 
 
 @command(app)

@@ -13,7 +13,9 @@ from penstock.cli import suggest
 from penstock.cli.topic import Yes, confirm
 from penstock.cli.typed import command, new_app
 from penstock.operate import admin
-from penstock.operate.errors import ExitCode, UserError, usage_error
+from penstock.operate.brokers import known_broker, log_folders, move_to_folder, replicas_on
+from penstock.operate.errors import ExitCode, UserError, not_found, usage_error
+from penstock.operate.group_reset import chosen_partitions
 from penstock.operate.reassignment_plan import even_plan
 from penstock.operate.reassignments import (
     Plan,
@@ -128,6 +130,41 @@ def reassign(
         session.output.text(f"{len(changed)} partitions moved" if wait else f"{len(changed)} partitions are moving")
 
 
+@command(app, "move-folder")
+def move_folder(
+    session: Session,
+    broker: Annotated[int, typer.Option("--broker", help="The id of the broker whose folders these are.")],
+    to: Annotated[str, typer.Option("--to", metavar="FOLDER", help="One of its log.dirs.")],
+    topic: Annotated[
+        list[str],
+        typer.Option("--topic", "-t", metavar="TOPIC[:PARTITION,…]", help="What to move; may be repeated."),
+    ],
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Show progress until it is done.")] = True,
+) -> None:
+    """Move replicas of one broker between its log folders, while it serves them."""
+    known_broker(session, broker)
+    folders = [row["folder"] for row in log_folders(session, broker)]
+    if to not in folders:
+        raise not_found("log folder", to, folders)
+    lie_in = replicas_on(session, broker)
+    keys = [key for key in chosen_partitions(session, topic) if key in lie_in]
+    if not keys:
+        raise UserError(f"broker {broker} has no replica of these", code=ExitCode.NOT_FOUND)
+    keys = [key for key in keys if lie_in[key] != to]
+    rows = move_to_folder(session, broker, keys, to) if keys else []
+    columns = ["topic", "partition", "broker", "to", "result"]
+    session.output.rows(rows, columns, right=columns[1:3], empty="they lie there already")
+    failed = [row for row in rows if row["result"] != "moving"]
+    if failed:
+        code = ExitCode.REFUSED if len(failed) == len(rows) else ExitCode.INCOMPLETE
+        raise UserError(f"{len(failed)} of {len(rows)} replicas do not move", code=code)
+    if wait:
+        with session.output.progress("moving", len(keys)) as progress:
+            while left := [key for key in keys if replicas_on(session, broker).get(key) != to]:
+                progress.update(len(keys) - len(left))
+                time.sleep(0.2)
+
+
 def _broker_ids(text: str | None, live: set[int]) -> list[int]:
     if text is None:
         return sorted(live)
@@ -148,6 +185,8 @@ def _read_plan(path: Path) -> Plan:
         raise UserError(f"there is no file {path}", code=ExitCode.NOT_FOUND)
     try:
         rows = json.loads(path.read_text())["partitions"]
+        if any(folder != "any" for row in rows for folder in row.get("log_dirs", [])):
+            raise usage_error(f"{path} names log_dirs", "`penstock partition move-folder` moves between folders")
         return {(row["topic"], int(row["partition"])): [int(node) for node in row["replicas"]] for row in rows}
     except (ValueError, KeyError, TypeError) as error:
         hint = '{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}'

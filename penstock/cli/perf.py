@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import uuid
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -117,14 +118,15 @@ def end_to_end(
     consumer.assign([TopicPartition(name, index, offset) for (name, index), (offset, _) in ends.items()])
     producer = Producer(session.librdkafka(**{"linger.ms": 0}))
     delays: list[float] = []
-    padding = b" " * max(0, size - 24)
+    mark = uuid.uuid4().hex[:8].encode()  # others may write to the topic, too: only what we wrote is measured
+    padding = b" " * max(0, size - 33)
     stop = threading.Event()
 
     def read() -> None:
         while len(delays) < records and not stop.is_set():
             message = consumer.poll(0.2)
-            if message is not None and message.error() is None:
-                delays.append(time.perf_counter() - float(message.value().split()[0]))
+            if message is not None and message.error() is None and (message.value() or b"").startswith(mark):
+                delays.append(time.perf_counter() - float(message.value().split()[1]))
 
     reader = threading.Thread(target=read)
     reader.start()
@@ -133,7 +135,7 @@ def end_to_end(
         for number in range(records):
             while (wait := began + number / rate - time.perf_counter()) > 0:
                 producer.poll(min(wait, 0.001))
-            producer.produce(topic, f"{time.perf_counter():.9f} ".encode() + padding)
+            producer.produce(topic, b"%s %.9f " % (mark, time.perf_counter()) + padding)
         producer.flush(30)
         reader.join(30)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 import time
@@ -20,6 +21,7 @@ from penstock.operate.record_writer import Block, Headers, Record, Writer, recor
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session
+    from penstock.operate.encoding import Encode
 
 app = new_app("Write records from standard input or files.", no_args_is_help=False)
 
@@ -39,9 +41,25 @@ def produce(
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-K", help="Splits each line into key and value.")
     ] = None,
+    delimiter: Annotated[
+        str, typer.Option("--delimiter", "-D", help=r"What ends a record of -f lines, e.g. '\0' or ';\n'.")
+    ] = r"\n",
     key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.")] = None,
     header: Annotated[
         list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="On every record; may be repeated.")
+    ] = None,
+    encode: Annotated[
+        str | None,
+        typer.Option(
+            "--encode", help="JSON to avro, protobuf, json-schema (checked), short, int, long, float, double."
+        ),
+    ] = None,
+    schema: Annotated[str | None, typer.Option("--schema", help="Schema file (.avsc, .proto, .desc or .json).")] = None,
+    encode_key: Annotated[str | None, typer.Option("--encode-key", help="The same for keys.")] = None,
+    key_schema: Annotated[str | None, typer.Option("--key-schema", help="Schema file of the keys.")] = None,
+    registry: Annotated[
+        str | None,
+        typer.Option("--registry", help="Register schemas at this address; write its ids (Confluent's form)."),
     ] = None,
     tombstones: Annotated[
         bool, typer.Option("--tombstones", "-Z", help="An empty value is a tombstone (null).")
@@ -71,14 +89,20 @@ def produce(
         raise usage_error("--key and --key-separator contradict each other", "take one of them")
     if key_separator == "":
         raise usage_error("--key-separator is empty", "for example -K : or -K '\\t'")
+    encoders = _encoders(encode, schema, encode_key, key_schema, registry, topic)
     records: Iterator[Record]
     if format_ == "lines":
-        blocks = _blocks(_streams(files), key_separator, key, tombstones)
+        ending = unescape(delimiter, "--delimiter")
+        if not ending:
+            raise usage_error("--delimiter is empty", "-f raw takes a whole file as one record")
+        blocks = _blocks(_streams(files), key_separator, key, tombstones, ending)
+        if encoders:
+            blocks = _encoded(blocks, encoders)
         records = ((row["key"], row["value"], headers, place, 0) for block, _ in blocks for row in block)
     elif format_ == "json":
-        records = _from_json(_streams(files), headers, partition)
+        records = _from_json(_streams(files), headers, partition, encoders)
     elif format_ == "raw":
-        records = _from_files(files, key, headers, place)
+        records = _from_files(files, key, headers, place, encoders)
     else:
         raise usage_error(f"--format {format_!r} is unknown", "there is lines, json and raw")
     writer = Writer(session, topic, compression, acks, transactional)
@@ -112,13 +136,15 @@ def _streams(files: list[Path] | None) -> Iterator[BufferedReader]:
             yield stream
 
 
-def _lines(stream: BufferedReader) -> Iterator[list[bytes]]:
+def _lines(stream: BufferedReader, ending: bytes) -> Iterator[list[bytes]]:
     """Whole lines, as many as one read gives: a slow pipe is passed on line by line, a fast one in large blocks."""
     begun: list[bytes] = []
     while chunk := stream.read1(READ_BYTES):
         begun.append(chunk)
-        if b"\n" in chunk:
-            *lines, last = b"".join(begun).split(b"\n")
+        if len(ending) > 1:  # it may lie across two reads
+            begun = [b"".join(begun)]
+        if ending in begun[-1]:
+            *lines, last = b"".join(begun).split(ending)
             begun = [last]
             yield lines
     if any(begun):
@@ -126,14 +152,14 @@ def _lines(stream: BufferedReader) -> Iterator[list[bytes]]:
 
 
 def _blocks(
-    streams: Iterable[BufferedReader], separator: str | None, key: str | None, tombstones: bool
+    streams: Iterable[BufferedReader], separator: str | None, key: str | None, tombstones: bool, ending: bytes
 ) -> Iterator[tuple[Block, int]]:
     """Records of the lines, with the length of the longest line of each block."""
     split = unescape(separator, "--key-separator") if separator is not None else None
     fixed = key.encode() if key is not None else None
     for stream in streams:
         done = 0
-        for lines in _lines(stream):
+        for lines in _lines(stream, ending):
             block: Block
             if split is None:
                 block = [{"key": fixed, "value": line} for line in lines]
@@ -152,7 +178,47 @@ def _blocks(
             done += len(lines)
 
 
-def _from_json(streams: Iterable[BufferedReader], headers: Headers | None, partition: int | None) -> Iterator[Record]:
+def _encoders(
+    kind: str | None,
+    schema: str | None,
+    key_kind: str | None,
+    key_schema: str | None,
+    registry: str | None,
+    topic: str,
+) -> dict[str, Encode]:
+    """How key and value are encoded, each by itself."""
+    if (kind is None and schema is not None) or (kind is key_kind is None and registry is not None):
+        raise usage_error("--schema and --registry need --encode", "for example --encode avro --schema order.avsc")
+    if key_kind is None and key_schema is not None:
+        raise usage_error("--key-schema needs --encode-key", "for example --encode-key avro --key-schema id.avsc")
+    if kind is key_kind is None:
+        return {}
+    from penstock.operate.encoding import encoder
+
+    found: dict[str, Encode] = {}
+    if kind is not None:
+        found["value"] = encoder(kind, schema, registry, topic)
+    if key_kind is not None:
+        found["key"] = encoder(key_kind, key_schema, registry, topic, key=True)
+    return found
+
+
+def _encoded(blocks: Iterable[tuple[Block, int]], encoders: dict[str, Encode]) -> Iterator[tuple[Block, int]]:
+    done = 0
+    for block, longest in blocks:
+        for number, row in enumerate(block, done + 1):
+            for name, encode in encoders.items():
+                text = row[name]
+                if text is not None:
+                    row[name] = encode(text, f"record {number}, {name}")
+                    longest = max(longest, len(row[name] or b""))
+        yield block, longest
+        done += len(block)
+
+
+def _from_json(
+    streams: Iterable[BufferedReader], headers: Headers | None, partition: int | None, encoders: dict[str, Encode]
+) -> Iterator[Record]:
     for stream in streams:
         for number, line in enumerate(stream, 1):
             if not line.strip():
@@ -166,12 +232,23 @@ def _from_json(streams: Iterable[BufferedReader], headers: Headers | None, parti
                 ) from None
             if not isinstance(row, dict):
                 raise usage_error(f"{where} is no JSON object", 'for example {"key": "a", "value": "b"}')
+            for name, encode in encoders.items():
+                if row.get(name) is not None:
+                    data = encode(json.dumps(row[name]).encode(), f"{where}, {name}")
+                    row |= {name: base64.b64encode(data).decode(), f"{name}_encoding": "base64"}
             yield record_from_object(row, where, headers, partition)
 
 
-def _from_files(files: list[Path] | None, key: str | None, headers: Headers | None, partition: int) -> Iterator[Record]:
-    for stream in _streams(files):
-        yield key.encode() if key else None, stream.read(), headers, partition, 0
+def _from_files(
+    files: list[Path] | None, key: str | None, headers: Headers | None, partition: int, encoders: dict[str, Encode]
+) -> Iterator[Record]:
+    for number, stream in enumerate(_streams(files), 1):
+        parts = {"key": key.encode() if key else None, "value": stream.read()}
+        for name, encode in encoders.items():
+            text = parts[name]
+            if text is not None:
+                parts[name] = encode(text, f"file {number}, {name}")
+        yield parts["key"], parts["value"], headers, partition, 0
 
 
 def _paced(records: Iterable[Record], rate: float) -> Iterator[Record]:

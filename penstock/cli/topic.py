@@ -47,6 +47,21 @@ def parse_configs(pairs: list[str] | None) -> dict[str, str]:
     return configs
 
 
+def parse_assignment(words: list[str]) -> dict[int, list[int]]:
+    """{partition: broker ids} of words like 0:1,2."""
+    placed: dict[int, list[int]] = {}
+    for word in words:
+        partition, colon, nodes = word.partition(":")
+        try:
+            if not colon or int(partition) in placed:
+                raise ValueError
+            placed[int(partition)] = [int(node) for node in nodes.split(",")]
+        except ValueError:
+            hint = "for example --assign 0:1,2 --assign 1:2,3, each partition once"
+            raise usage_error(f"--assign {word!r} is not PARTITION:ID,ID…", hint) from None
+    return placed
+
+
 def confirm(question: str, yes: bool) -> None:
     if yes:
         return
@@ -57,9 +72,24 @@ def confirm(question: str, yes: bool) -> None:
 
 
 @command(app, "list")
-def list_topics(session: Session, all_: All = False) -> None:
+def list_topics(
+    session: Session,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TOPIC…]",
+            help="Only these: names, or regular expressions that begin with ^.",
+            show_default=False,
+            autocompletion=suggest.topics,
+        ),
+    ] = None,
+    all_: All = False,
+) -> None:
     """List topics with partitions, replicas, and how many of those are missing."""
-    rows = topic_rows(session, hidden=all_)
+    rows = topic_rows(session, hidden=all_ or bool(names))
+    if names:
+        chosen = {view.name for view in admin.matching(session, names)}
+        rows = [row for row in rows if row["name"] in chosen]
     columns = ["name", "partitions", "replicas", "under_replicated"]
     session.output.rows(rows, columns, right=columns[1:], empty="no topics yet; `penstock topic create NAME` makes one")
 
@@ -86,12 +116,23 @@ def create(
     names: Names,
     partitions: Annotated[int, typer.Option("--partitions", "-n", help="Partitions; -1: the broker's default.")] = -1,
     replicas: Annotated[int, typer.Option("--replicas", "-r", help="Replicas; -1: the broker's default.")] = -1,
+    assign: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--assign",
+            metavar="PARTITION:ID,ID…",
+            help="Where a partition's replicas go; repeat it for each partition.",
+        ),
+    ] = None,
     config: Config = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="An existing topic is fine.")] = False,
     validate_only: Annotated[bool, typer.Option("--validate-only", help="Check, but create nothing.")] = False,
 ) -> None:
     """Create topics."""
-    answers = create_topics(session, names, partitions, replicas, parse_configs(config), validate_only)
+    placed = parse_assignment(assign) if assign else None
+    if placed is not None and (partitions, replicas) != (-1, -1):
+        raise usage_error("--assign says how many partitions and replicas there are", "leave out the numbers")
+    answers = create_topics(session, names, partitions, replicas, parse_configs(config), validate_only, placed)
     done = "would be created" if validate_only else "created"
 
     def report(row: Any) -> tuple[dict[str, Any], str]:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from penstock.cli import suggest
 from penstock.cli.output import Output
@@ -56,6 +57,38 @@ def new_app(help_text: str, **options: Any) -> typer.Typer:
     )
 
 
+class TopicCommand(TyperCommand):
+    """Takes `-t TOPIC` and `--topic TOPIC` for the topic that is its argument: whoever knows kcat types that."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _topics_first(args) if self._takes_a_topic() else args)
+
+    def _takes_a_topic(self) -> bool:
+        named = any("-t" in p.opts for p in self.params)
+        return not named and any(_is_topic(p) for p in self.params)
+
+
+def _is_topic(parameter: Any) -> bool:
+    return parameter.param_type_name == "argument" and "TOPIC" in str(parameter.metavar or "")
+
+
+def _topics_first(args: list[str]) -> list[str]:
+    topics: list[str] = []
+    rest: list[str] = []
+    words = iter(args)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if word in ("-t", "--topic"):
+            topics += [found] if (found := next(words, None)) is not None else []
+        elif name == "--topic" and equals:
+            topics.append(value)
+        elif word == "--":
+            rest += [word, *words]
+        else:
+            rest.append(word)
+    return topics + rest
+
+
 def _with_options(function: Callable[..., Any], shared: dict[str, Any], call: Callable[..., Any]) -> Callable[..., Any]:
     own = [
         p
@@ -93,7 +126,7 @@ def command(
                 session.close()
 
         shared = {"bootstrap": Bootstrap, "profile": Profile, "properties": Properties, "json": Json}
-        app.command(name, **options)(_with_options(function, shared, call))
+        app.command(name, cls=TopicCommand, **options)(_with_options(function, shared, call))
         return function
 
     return register

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.operate.errors import ExitCode, UserError, not_found
+from penstock.operate.errors import ExitCode, UserError, not_found, usage_error
 from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode, error_name
 
@@ -46,6 +47,31 @@ def topic(session: Session, name: str) -> TopicView:
     if found is None:
         raise not_found("topic", name, (t.name for t in view.topics.values() if not is_hidden(t.name, t.is_internal)))
     return found
+
+
+def matching(session: Session, names: Iterable[str]) -> list[TopicView]:
+    """Topics by name, or, for a name that begins with ^, all that the regular expression matches; each once.
+
+    Internal ones match only an expression that begins with ^__, as if it named them.
+    """
+    found: dict[str, TopicView] = {}
+    view: ClusterView | None = None
+    for name in names:
+        if not name.startswith("^"):
+            found[name] = topic(session, name)
+            continue
+        view = view or cluster(session)
+        try:
+            pattern = re.compile(name)
+        except re.error as error:
+            raise usage_error(f"{name!r} is no regular expression: {error}", "for example '^orders-.*'") from None
+        known = sorted(view.topics.values(), key=lambda t: t.name)
+        shown = [t for t in known if name.startswith("^__") or not is_hidden(t.name, t.is_internal)]
+        matched = {t.name: t for t in shown if pattern.match(t.name)}
+        if not matched:
+            raise not_found("topic that matches", name, (t.name for t in shown))
+        found |= matched
+    return list(found.values())
 
 
 def is_hidden(name: str, is_internal: bool = False) -> bool:

@@ -50,3 +50,38 @@ def log_folders(session: Session, node: int) -> list[dict[str, Any]]:
         }
         for result in answer.results
     ]
+
+
+def replicas_on(session: Session, node: int) -> dict[tuple[str, int], str]:
+    """The folder of each replica of a broker."""
+    api = messages.api("describe_log_dirs")
+    answer = session.client.call_broker(node, "describe_log_dirs", api.Request(topics=None))
+    return {
+        (t.name, p.partition_index): result.log_dir
+        for result in answer.results
+        for t in result.topics
+        for p in t.partitions
+        if not p.is_future_key
+    }
+
+
+def move_to_folder(session: Session, node: int, keys: list[tuple[str, int]], folder: str) -> list[dict[str, Any]]:
+    """Have a broker move replicas to another of its log folders; it copies while it serves. How it went for each."""
+    api = messages.api("alter_replica_log_dirs")
+    topics: dict[str, list[int]] = {}
+    for name, index in keys:
+        topics.setdefault(name, []).append(index)
+    rows = [api.request_struct("AlterReplicaLogDirTopic")(name=name, partitions=p) for name, p in topics.items()]
+    wanted = api.request_struct("AlterReplicaLogDir")(path=folder, topics=rows)
+    answer = session.client.call_broker(node, "alter_replica_log_dirs", api.Request(dirs=[wanted]))
+    return [
+        {
+            "topic": t.topic_name,
+            "partition": p.partition_index,
+            "broker": node,
+            "to": folder,
+            "result": error_name(p.error_code) if p.error_code else "moving",
+        }
+        for t in answer.results
+        for p in t.partitions
+    ]

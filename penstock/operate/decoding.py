@@ -1,22 +1,34 @@
-"""Decoders of `consume --decode`: Avro and Protobuf values, plain or in the Confluent wire format."""
+"""Decoders of `consume --decode` and `--decode-key`: Avro and Protobuf, plain or in the Confluent wire format; numbers.
+
+Numbers are those of Kafka's own serializers: big-endian, of a fixed width.
+"""
 
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from penstock.operate.errors import ExitCode, UserError, usage_error
 
+NUMBERS = {"short": ">h", "int": ">i", "long": ">q", "float": ">f", "double": ">d"}
 
-def value_decoder(kind: str, schema: str | None, registry: str | None) -> Callable[[bytes], Any]:
-    """From bytes to plain data. A value that does not decode is shown as it is, with the reason."""
+
+def decoder(kind: str, schema: str | None, registry: str | None, key: bool = False) -> Callable[[bytes], Any]:
+    """From bytes to plain data. What does not decode is shown as it is, with the reason."""
+    option, schema_option = ("--decode-key", "--key-schema") if key else ("--decode", "--schema")
+    if kind in NUMBERS:
+        return _safely(lambda data: struct.unpack(NUMBERS[kind], data)[0])
+    if kind == "json-schema":
+        return _safely(lambda data: json.loads(data[5:] if data[:1] == b"\0" else data))
     if kind not in ("avro", "protobuf"):
-        raise usage_error(f"--decode {kind!r} is unknown", "there is avro and protobuf")
+        known = ", ".join(["avro", "protobuf", "json-schema", *NUMBERS])
+        raise usage_error(f"{option} {kind!r} is unknown", f"there is {known}")
     if schema is None and registry is None:
         raise usage_error(
-            f"--decode {kind} needs a schema", "--schema FILE, or --registry URL for the Confluent format"
+            f"{option} {kind} needs a schema", f"{schema_option} FILE, or --registry URL for the Confluent format"
         )
     if schema is not None and not Path(schema).is_file():
         raise UserError(f"there is no file {schema}", code=ExitCode.NOT_FOUND)
@@ -27,7 +39,7 @@ def value_decoder(kind: str, schema: str | None, registry: str | None) -> Callab
             decode = _protobuf(schema, registry)
     except ImportError as error:
         raise UserError(
-            f"--decode {kind} needs {error.name}", "install it with: pip install 'penstock[spark]'"
+            f"{option} {kind} needs {error.name}", "install it with: pip install 'penstock[spark]'"
         ) from error
     except UserError:
         raise
@@ -35,6 +47,10 @@ def value_decoder(kind: str, schema: str | None, registry: str | None) -> Callab
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise usage_error(f"{schema} is no {kind} schema: {first}") from error
 
+    return _safely(decode)
+
+
+def _safely(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     def safely(data: bytes) -> Any:
         try:
             return decode(data)
@@ -74,11 +90,24 @@ def _registered(registry: str, schema_id: int) -> str:
 
 
 def _protobuf(schema: str | None, registry: str | None) -> Callable[[bytes], Any]:
-    from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+    from google.protobuf import json_format
+
+    first_message = message_class(schema, "--decode")
+
+    def decode(data: bytes) -> Any:
+        body = _without_wire_header(data) if registry else data
+        return json_format.MessageToDict(first_message.FromString(body), preserving_proto_field_name=True)
+
+    return decode
+
+
+def message_class(schema: str | None, option: str) -> Any:
+    """The class of the first message of a .proto file or a descriptor set."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     if schema is None or not schema.endswith((".proto", ".desc", ".pb")):
         raise usage_error(
-            "--decode protobuf needs --schema FILE.proto or FILE.desc", "values are the first message of the file"
+            f"{option} protobuf needs --schema FILE.proto or FILE.desc", "values are the first message of the file"
         )
     data = _compiled(Path(schema)) if schema.endswith(".proto") else Path(schema).read_bytes()
     files = descriptor_pb2.FileDescriptorSet.FromString(data)
@@ -87,13 +116,7 @@ def _protobuf(schema: str | None, registry: str | None) -> Callable[[bytes], Any
         pool.Add(file)
     last = files.file[-1]
     prefix = f"{last.package}." if last.package else ""
-    first_message = message_factory.GetMessageClass(pool.FindMessageTypeByName(prefix + last.message_type[0].name))
-
-    def decode(data: bytes) -> Any:
-        body = _without_wire_header(data) if registry else data
-        return json_format.MessageToDict(first_message.FromString(body), preserving_proto_field_name=True)
-
-    return decode
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(prefix + last.message_type[0].name))
 
 
 def _compiled(schema: Path) -> bytes:

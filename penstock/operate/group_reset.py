@@ -28,7 +28,7 @@ def plan_reset(
         for name, index in wanted:
             _check_partition(name, index, admin.topic(session, name).partitions)
     else:
-        keys = _chosen(session, topics) if topics else sorted(current)
+        keys = chosen_partitions(session, topics) if topics else sorted(current)
         if not keys:
             raise UserError(f"{group} has no offsets yet", "name topics with --topic", ExitCode.NOT_FOUND)
         wanted = _targets(session, keys, current, to, shift)
@@ -46,7 +46,7 @@ def _check_partition(name: str, index: int, known: Container[int]) -> None:
         raise usage_error(f"{name} has no partition {index}", f"`penstock topic describe {name}` lists them")
 
 
-def _chosen(session: Session, topics: list[str]) -> list[Key]:
+def chosen_partitions(session: Session, topics: list[str]) -> list[Key]:
     keys = []
     for word in topics:
         name, colon, listed = word.partition(":")

@@ -139,6 +139,30 @@ def commit_offsets(session: Session, name: str, offsets: dict[tuple[str, int], i
                 raise admin.refuse(p.error_code, f"offset of {row.name}-{p.partition_index}")
 
 
+def delete_offsets(session: Session, name: str, keys: list[tuple[str, int]]) -> list[dict[str, Any]]:
+    """Forget a group's offsets of these partitions; how it went for each."""
+    api = messages.api("offset_delete")
+    topics: dict[str, list[Any]] = {}
+    for topic, partition in keys:
+        row = api.request_struct("OffsetDeleteRequestPartition")(partition_index=partition)
+        topics.setdefault(topic, []).append(row)
+    rows = [api.request_struct("OffsetDeleteRequestTopic")(name=t, partitions=p) for t, p in topics.items()]
+    request = api.Request(group_id=name, topics=rows)
+    answer = session.client.call_coordinator("group", name, "offset_delete", request)
+    if answer.error_code:
+        raise admin.refuse(answer.error_code, f"group {name}")
+    return [
+        {
+            "group": name,
+            "topic": row.name,
+            "partition": p.partition_index,
+            "result": admin.refuse(p.error_code, "").message[2:] if p.error_code else "deleted",
+        }
+        for row in answer.topics
+        for p in row.partitions
+    ]
+
+
 def insist_on_no_members(session: Session, name: str) -> None:
     """Offsets of a group that is at work cannot be moved under it."""
     groups = all_groups(session)

@@ -38,6 +38,9 @@ def load(name: str | None) -> dict[str, str]:
     profiles = all_profiles()
     if name is None:
         return profiles.get("default", {})
+    if name not in profiles and name.lstrip("-").isdigit():
+        hint = "-p names a profile; a partition is --partition N, their number at creation --partitions N"
+        raise UserError(f"there is no profile {name!r}", hint, ExitCode.NOT_FOUND)
     if name not in profiles:
         raise not_found("profile", name, profiles)
     return profiles[name]

@@ -1,17 +1,18 @@
-"""How a consumed record is printed: kcat's format strings, JSON lines, or the bare value.
+"""How a consumed record is printed: kcat's format strings with rpk's modifiers, JSON lines, or the bare value.
 
-%t topic  %p partition  %o offset  %k key  %s value  %T timestamp (ms)  %h headers  %K %S lengths  %% percent
-\\n \\t \\\\ as usual
+%t topic  %p partition  %o offset  %k key  %s or %v value  %T timestamp (ms)  %h headers  %K %S lengths  %% percent
+%k{hex} %v{base64} %v{json} %h{json} %T{iso} change how a field is written; %{ is a brace; \\n \\t \\\\ as usual
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.operate.errors import usage_error
+from penstock.operate.positions import format_time
 
 Part = Callable[[Any], bytes]
 
@@ -33,11 +34,40 @@ _FIELDS: dict[str, Part] = {
     "o": lambda m: str(m.offset()).encode(),
     "k": lambda m: m.key() or b"",
     "s": lambda m: m.value() or b"",
+    "v": lambda m: m.value() or b"",
     "T": lambda m: str(m.timestamp()[1]).encode(),
     "h": _headers,
     "K": lambda m: _size(m.key()),
     "S": lambda m: _size(m.value()),
 }
+
+
+def _json_of(data: bytes | None) -> bytes:
+    """JSON stays JSON, on one line; any other text becomes a JSON string, bytes that are no text one in base64."""
+    try:
+        plain = None if data is None else json.loads(data)
+    except (ValueError, RecursionError):
+        plain = text_or_base64(data)[0]
+    return json.dumps(plain, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+_BYTES: dict[str, Callable[[bytes | None], bytes]] = {
+    "hex": lambda data: (data or b"").hex().encode(),
+    "base64": lambda data: base64.b64encode(data or b""),
+    "json": _json_of,
+}
+
+
+def _modified(field: str, modifier: str) -> Part | None:
+    """How a field is written with `{modifier}` behind it; None where that means nothing."""
+    if field in "ksv" and modifier in _BYTES:
+        write = _BYTES[modifier]
+        return (lambda m: write(m.key())) if field == "k" else (lambda m: write(m.value()))
+    if field == "h" and modifier == "json":
+        return lambda m: json.dumps([_header(*pair) for pair in m.headers() or ()], ensure_ascii=False).encode()
+    if field == "T" and modifier == "iso":
+        return lambda m: format_time(m.timestamp()[1]).encode()
+    return None
 
 
 def compile_format(text: str) -> Callable[[Any], bytes]:
@@ -48,17 +78,9 @@ def compile_format(text: str) -> Callable[[Any], bytes]:
         char = text[position]
         follower = text[position + 1 : position + 2]
         if char == "%":
-            if follower == "%":
-                parts.append(b"%")
-            elif follower in _FIELDS:
-                parts.append(_FIELDS[follower])
-            else:
-                shown = f"%{follower}" if follower else "a single %"
-                known = " ".join(f"%{name}" for name in _FIELDS)
-                raise usage_error(
-                    f"format string, position {position + 1}: {shown} means nothing", f"there is {known} %%"
-                )
-            position += 2
+            part, taken = _field(text, position)
+            parts.append(part)
+            position += taken
         elif char == "\\":
             parts.append(_escape(follower, f"format string, position {position + 1}"))
             position += 2
@@ -70,6 +92,24 @@ def compile_format(text: str) -> Callable[[Any], bytes]:
         return b"".join(part if isinstance(part, bytes) else part(message) for part in parts)
 
     return render
+
+
+def _field(text: str, position: int) -> tuple[Part | bytes, int]:
+    """What a % at this position stands for, and how many characters say so."""
+    where, follower = f"format string, position {position + 1}", text[position + 1 : position + 2]
+    if follower and follower in "%{":
+        return follower.encode(), 2
+    if follower not in _FIELDS:
+        shown = f"%{follower}" if follower else "a single %"
+        raise usage_error(f"{where}: {shown} means nothing", f"there is {' '.join(f'%{n}' for n in _FIELDS)} %%")
+    if text[position + 2 : position + 3] != "{":
+        return _FIELDS[follower], 2
+    modifier, brace, _ = text[position + 3 :].partition("}")
+    part = _modified(follower, modifier) if brace else None
+    if part is None:
+        hint = "there is {hex}, {base64} and {json} for %k, %s and %v, {json} for %h, {iso} for %T; %{ is a brace"
+        raise usage_error(f"{where}: %{follower}{{{modifier}{brace} means nothing", hint)
+    return part, len(modifier) + 4
 
 
 def _escape(follower: str, where: str) -> bytes:
@@ -102,7 +142,33 @@ def text_or_base64(data: bytes | None) -> tuple[str | None, bool]:
         return base64.b64encode(data).decode(), True
 
 
-def as_object(message: Any, decode: Callable[[bytes], Any] | None = None) -> dict[str, Any]:
+class Decoded:
+    """A message whose key and value are read as what they mean: filters and formats see JSON instead of the bytes."""
+
+    def __init__(self, message: Any, decoders: Mapping[str, Callable[[bytes], Any]]) -> None:
+        raw = {"key": message.key(), "value": message.value()}
+        self._texts = dict(raw)
+        self.fields: dict[str, Any] = {}
+        for name, decode in decoders.items():
+            if raw[name] is not None:
+                self.fields[name] = decode(raw[name])
+                self._texts[name] = json.dumps(self.fields[name], ensure_ascii=False, default=_plain).encode()
+        self.topic, self.partition, self.offset = message.topic, message.partition, message.offset
+        self.timestamp, self.headers = message.timestamp, message.headers
+
+    def key(self) -> bytes | None:
+        return self._texts["key"]
+
+    def value(self) -> bytes | None:
+        return self._texts["value"]
+
+
+def _plain(value: Any) -> str:
+    """What decoders give and JSON lacks: bytes, times, decimals."""
+    return text_or_base64(value)[0] or "" if isinstance(value, bytes) else str(value)
+
+
+def as_object(message: Any) -> dict[str, Any]:
     """A record as `consume --json` prints it and `produce --format json` reads it."""
     row: dict[str, Any] = {
         "topic": message.topic(),
@@ -110,9 +176,10 @@ def as_object(message: Any, decode: Callable[[bytes], Any] | None = None) -> dic
         "offset": message.offset(),
         "timestamp": message.timestamp()[1],
     }
+    decoded = message.fields if isinstance(message, Decoded) else {}
     for name, data in (("key", message.key()), ("value", message.value())):
-        if name == "value" and decode is not None and data is not None:
-            row[name] = decode(data)
+        if name in decoded:
+            row[name] = decoded[name]
             continue
         row[name], encoded = text_or_base64(data)
         if encoded:
@@ -128,10 +195,8 @@ def _header(name: str, value: bytes | None) -> list[Any]:
     return [name, text, "base64"] if encoded else [name, text]
 
 
-def json_line(message: Any, decode: Callable[[bytes], Any] | None = None) -> bytes:
-    return (
-        json.dumps(as_object(message, decode), ensure_ascii=False, separators=(",", ":"), default=str).encode() + b"\n"
-    )
+def json_line(message: Any) -> bytes:
+    return json.dumps(as_object(message), ensure_ascii=False, separators=(",", ":"), default=_plain).encode() + b"\n"
 
 
 def bytes_of(value: Any, encoding: str | None, where: str) -> bytes | None:

@@ -40,7 +40,7 @@ class Reader:
     ) -> None:
         from confluent_kafka import Consumer
 
-        views = [admin.topic(session, name) for name in topics]
+        views = admin.matching(session, topics)
         self._session, self._group, self._committed = session, group, committed
         self.keys = [
             (view.name, index) for view in views for index in view.partitions if not partitions or index in partitions
@@ -61,6 +61,8 @@ class Reader:
             "fetch.queue.backoff.ms": 10,  # a full queue is empty in less than librdkafka's second of rest
         }
         settings["error_cb"] = self._on_client_error
+        if any(name.startswith("^") for name in topics) and not any(name.startswith(("^__", "__")) for name in topics):
+            settings["topic.blacklist"] = "^__"  # what an expression means to us, it means to librdkafka in a group
         self._down_since: float | None = None
         self._topics = topics
         self._settings = settings
@@ -216,7 +218,7 @@ class Reader:
         if time.monotonic() - self._down_since < PATIENCE_SECONDS:
             return
         try:
-            self._consumer.list_topics(self._topics[0], timeout=3)
+            self._consumer.list_topics(self.keys[0][0], timeout=3)
             self._down_since = None
         except KafkaException as error:
             raise self._session.unreachable(error.args[0].str()) from error

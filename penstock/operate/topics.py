@@ -61,13 +61,18 @@ def create_topics(
     replicas: int = -1,
     configs: Mapping[str, str] | None = None,
     validate_only: bool = False,
+    assignment: Mapping[int, list[int]] | None = None,
 ) -> list[Any]:
     """The controller's answer for each name (error_code, num_partitions, …); -1 is the broker's default."""
     api = messages.api("create_topics")
     settings = [api.request_struct("CreatableTopicConfig")(name=k, value=v) for k, v in (configs or {}).items()]
+    placed = [
+        api.request_struct("CreatableReplicaAssignment")(partition_index=index, broker_ids=nodes)
+        for index, nodes in sorted((assignment or {}).items())
+    ]
     wanted = [
         api.request_struct("CreatableTopic")(
-            name=name, num_partitions=partitions, replication_factor=replicas, configs=settings
+            name=name, num_partitions=partitions, replication_factor=replicas, assignments=placed, configs=settings
         )
         for name in names
     ]

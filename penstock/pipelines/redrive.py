@@ -222,11 +222,16 @@ class _Target:
 
     def place(self, headers: Mapping[str, bytes], *, keeps: bool) -> _Placed:
         """Where and when it was, if the topic still takes that; another topic has partitions of its own."""
-        partition = int(headers[PARTITION]) if keeps and PARTITION in headers else None
+        partition = _number(headers.get(PARTITION)) if keeps else None
         is_moved = partition is not None and partition >= self.partitions
-        timestamp = int(headers[TIMESTAMP]) if TIMESTAMP in headers else None
+        timestamp = _number(headers.get(TIMESTAMP))
         is_restamped = timestamp is not None and timestamp < self.oldest_ms
         return _Placed(None if is_moved else partition, None if is_restamped else timestamp, is_moved, is_restamped)
+
+
+def _number(text: bytes | None) -> int | None:
+    """A header that was damaged says nothing: its record goes by key, with the time of now."""
+    return int(text) if text is not None and text.isdigit() else None
 
 
 def _letters(consumer: Any, partitions: int) -> Iterator[Any]:

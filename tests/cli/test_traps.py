@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -210,3 +211,35 @@ def test_a_short_h_helps_and_shows_an_example(words: list[str], environment: dic
     shown = subprocess.run(command, capture_output=True, text=True, env={**environment, "COLUMNS": "100"})
     assert shown.returncode == 0
     assert f"penstock {' '.join(words)}" in shown.stdout.split("Example")[-1], shown.stdout
+
+
+def test_records_of_others_do_not_disturb_a_measurement(call: Run, topic: str, broker: penstock.Broker) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    ended = threading.Event()
+
+    def disturb() -> None:
+        while not ended.wait(0.002):
+            producer.produce(topic, b"\xff foreign")
+            producer.produce(topic, None, b"a tombstone")
+            producer.flush()
+
+    other = threading.Thread(target=disturb)
+    other.start()
+    try:
+        measured = json.loads(call(f"perf end-to-end {topic} -n 30 --rate 100 --json").stdout)
+    finally:
+        ended.set()
+        other.join()
+    assert measured["records"] == 30 and measured["p50_ms"] > 0
+
+
+def test_damaged_dead_letters_are_shown_and_redriven_all_the_same(call: Run, topic: str) -> None:
+    headers = {"penstock.dlq.topic": topic, "penstock.dlq.partition": "x", "penstock.dlq.offset": "-",
+               "penstock.dlq.timestamp": "soon", "penstock.dlq.reason": "broken"}  # fmt: skip
+    call(f"produce {topic}.dlq -f json", stdin=json.dumps({"value": "a", "headers": headers}) + "\n")
+    assert json.loads(call(f"dlq show {topic} --json").stdout)["source_partition"] is None
+    assert "broken" in call(f"dlq show {topic}").stdout
+    call(f"dlq redrive {topic}")
+    assert call(f"consume {topic} -B -e").stdout == "a\n"

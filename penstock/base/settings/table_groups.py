@@ -144,7 +144,7 @@ GROUPS: tuple[Setting, ...] = (
     Setting("offsets.commit.required.acks", SHORT, -1, None, READ_ONLY,
             "Replicas that must confirm an offset commit; -1 is all in sync.", Effect.ACCEPTED),
     Setting("offsets.commit.timeout.ms", INT, 5000, at_least(1), READ_ONLY,
-            "Time for an offset commit to reach all replicas in sync.", Effect.ACCEPTED),
+            "Time for an offset commit to reach all replicas in sync."),
     Setting("offsets.load.buffer.size", INT, 5_242_880, at_least(1), READ_ONLY,
             "Bytes read at a time while a coordinator loads.", Effect.ACCEPTED),
     Setting("offsets.retention.check.interval.ms", LONG, 600_000, at_least(1), READ_ONLY,

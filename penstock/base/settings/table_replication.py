@@ -74,7 +74,7 @@ REPLICATION: tuple[Setting, ...] = (
     Setting("replica.lag.time.max.ms", LONG, 30_000, None, READ_ONLY,
             "A follower that has not caught up for this long leaves the ISR."),
     Setting("replica.selector.class", STRING, None, None, READ_ONLY,
-            "Which replica consumers read from; the rack-aware one is known by its Java name.", Effect.ACCEPTED),
+            "Which replica consumers read from; the rack-aware one is known by its Java name."),
     Setting("replica.socket.receive.buffer.bytes", INT, 65_536, None, READ_ONLY,
             "Receive buffer of a follower's socket.", Effect.ACCEPTED),
     Setting("replica.socket.timeout.ms", INT, 30_000, None, READ_ONLY,

@@ -1,5 +1,6 @@
-"""22 InitProducerId, v0–5, and v6 while `transaction.two.phase.commit.enable` is on.
+"""22 InitProducerId, v0–6: a producer id, and for a transactional id its next epoch.
 
+v6 only while `transaction.two.phase.commit.enable` is on.
 Without a transactional id: a fresh producer id for an idempotent producer. With one: the next epoch, which fences the
 producer that held the id before; an open transaction is aborted first, or kept (v6 keep_prepared_txn, KIP-939).
 v2: flexible · v3: the producer may name the pair that it holds · v4: PRODUCER_FENCED · v6: two-phase commit.
