@@ -159,14 +159,22 @@ def _from_library(error: Exception) -> int:
         return _complain(error.format_message(), hint, ExitCode(error.exit_code))
     if type(error).__name__ in ("Exit", "Abort"):
         return int(getattr(error, "exit_code", ExitCode.INTERRUPTED))
-    from penstock.client.errors import ClientError
+    from penstock.client.errors import AuthenticationFailed, ClientError, KafkaError, UnsupportedApi
 
+    if isinstance(error, KafkaError):
+        from penstock.operate.admin import refuse
+
+        told = refuse(error.code, error.what, error.detail)
+        return _complain(told.message, told.hint, told.code)
+    if isinstance(error, AuthenticationFailed | UnsupportedApi):
+        return _complain(str(error), None, ExitCode.REFUSED)
     if isinstance(error, ClientError):
         return _complain(str(error), None, ExitCode.UNREACHABLE)
     if type(error).__name__ == "KafkaException":  # of confluent-kafka, which only some commands import
         return _from_librdkafka(error.args[0])
     if isinstance(error, OSError) and error.filename is not None:
-        return _complain(f"{error.filename}: {error.strerror}", None, ExitCode.FAILED)
+        code = ExitCode.NOT_FOUND if isinstance(error, FileNotFoundError) else ExitCode.FAILED
+        return _complain(f"{error.filename}: {error.strerror}", None, code)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
         return _output_refused(error)
     raise error

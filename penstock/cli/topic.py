@@ -213,7 +213,7 @@ def trim(
     if before is not None:
         targets = offsets_before(session, topic, parse_time(before))
     elif offset:
-        targets = parse_partition_offsets(offset, set(topic.partitions))
+        targets = parse_partition_offsets(offset, set(topic.partitions), name)
     else:
         targets = dict.fromkeys(topic.partitions, -1)
     confirm(f"Drop records of {name} below {_shown(targets)}?", yes)

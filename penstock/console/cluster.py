@@ -33,7 +33,7 @@ class ConsoleSession(Session):
     client_id = "penstock-console"
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        self._patience_seconds = 10.0
+        self.patience_seconds = 10.0
         self.properties = dict(properties)
 
 

@@ -35,6 +35,13 @@ def usage_error(message: str, hint: str | None = None) -> UserError:
     return UserError(message, hint, ExitCode.USAGE)
 
 
+def no_partition(topic: str, partition: int, known: Iterable[int], hint: str | None = None) -> UserError:
+    """A partition that a topic lacks: the same mistake to every command."""
+    highest = max(known, default=-1)
+    there = "0" if highest == 0 else f"0 to {highest}"
+    return UserError(f"{topic} has no partition {partition}", hint or f"its partitions are {there}", ExitCode.NOT_FOUND)
+
+
 def not_found(kind: str, name: str, known: Iterable[str] = ()) -> UserError:
     """An unknown name, with the nearest known ones."""
     known = list(known)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Container
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.operate import admin
-from penstock.operate.errors import ExitCode, UserError, usage_error
+from penstock.operate.errors import ExitCode, UserError, no_partition, usage_error
 from penstock.operate.positions import parse_time
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ def plan_reset(
     }
 
 
-def _check_partition(name: str, index: int, known: Container[int]) -> None:
+def _check_partition(name: str, index: int, known: Collection[int]) -> None:
     if index not in known:
-        raise usage_error(f"{name} has no partition {index}", f"`penstock topic describe {name}` lists them")
+        raise no_partition(name, index, known)
 
 
 def chosen_partitions(session: Session, topics: list[str]) -> list[Key]:

@@ -6,7 +6,7 @@ import datetime
 import re
 import time
 
-from penstock.operate.errors import UserError, usage_error
+from penstock.operate.errors import UserError, no_partition, usage_error
 
 _RELATIVE = re.compile(r"^-?(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)(?:\s+ago)?$")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -49,7 +49,7 @@ def parse_duration(text: str) -> float:
         raise usage_error(f"{text!r} is not a duration", "write 30s, 5m or 2h") from None
 
 
-def parse_partition_offsets(pairs: list[str], known: set[int]) -> dict[int, int]:
+def parse_partition_offsets(pairs: list[str], known: set[int], topic: str) -> dict[int, int]:
     """{partition: offset} from `PARTITION:OFFSET` words; a bare offset means every partition."""
     found: dict[int, int] = {}
     for pair in pairs:
@@ -61,13 +61,9 @@ def parse_partition_offsets(pairs: list[str], known: set[int]) -> dict[int, int]
             raise usage_error(f"{pair!r} is not PARTITION:OFFSET", "for example 0:1500") from None
         missing = indexes - known
         if missing:
-            raise usage_error(f"there is no partition {min(missing)}", f"partitions are {_ranges(known)}")
+            raise no_partition(topic, min(missing), known)
         found.update(dict.fromkeys(indexes, value))
     return found
-
-
-def _ranges(known: set[int]) -> str:
-    return "0" if known == {0} else f"0 to {max(known)}"
 
 
 def format_time(timestamp_ms: int) -> str:

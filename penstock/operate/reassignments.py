@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.operate import admin
-from penstock.operate.errors import not_found
+from penstock.operate.errors import no_partition
 from penstock.protocol import messages
 
 if TYPE_CHECKING:
@@ -61,7 +61,11 @@ def elect_leaders(
     api = messages.api("elect_leaders")
     chosen = None
     if topic is not None:
-        indexes = partitions or sorted(admin.topic(session, topic).partitions)
+        known = admin.topic(session, topic).partitions
+        for index in partitions or ():
+            if index not in known:
+                raise no_partition(topic, index, known)
+        indexes = partitions or sorted(known)
         chosen = [api.TopicPartitions(topic=topic, partitions=indexes)]
     request = api.Request(election_type=int(unclean), topic_partitions=chosen, timeout_ms=30_000)
     answer = session.client.call_controller("elect_leaders", request)
@@ -89,7 +93,7 @@ def current_replicas(session: Session, plan: Plan) -> Plan:
     for name, index in plan:
         known = admin.topic(session, name).partitions
         if index not in known:
-            raise not_found("partition", f"{name}-{index}", (f"{name}-{number}" for number in known))
+            raise no_partition(name, index, known)
         current[name, index] = list(known[index].replicas)
     return current
 

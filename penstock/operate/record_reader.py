@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.operate import admin
-from penstock.operate.errors import UserError, usage_error
+from penstock.operate.errors import UserError, no_partition, usage_error
 from penstock.operate.interrupts import Interrupts
 from penstock.operate.positions import parse_partition_offsets
 
@@ -46,9 +46,8 @@ class Reader:
             (view.name, index) for view in views for index in view.partitions if not partitions or index in partitions
         ]
         if not self.keys:
-            raise usage_error(
-                f"none of {', '.join(topics)} has such a partition", "`penstock topic describe` lists them"
-            )
+            known = [index for view in views for index in view.partitions]
+            raise no_partition(", ".join(topics), min(partitions or [0]), known)
         settings: dict[str, Any] = {
             "group.id": group or "penstock-cli",
             "enable.auto.commit": False,
@@ -111,7 +110,7 @@ class Reader:
             return earliest
         if offsets is None:
             return latest
-        wanted = parse_partition_offsets(offsets, {index for _, index in self.keys})
+        wanted = parse_partition_offsets(offsets, {index for _, index in self.keys}, ", ".join(self._topics))
         self.keys = [key for key in self.keys if key[1] in wanted]
         return {
             key: max(earliest[key], latest[key] + wanted[key[1]]) if wanted[key[1]] < 0 else wanted[key[1]]

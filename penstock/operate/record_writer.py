@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from penstock.operate.errors import ExitCode, UserError, usage_error
+from penstock.operate.errors import ExitCode, UserError, no_partition, usage_error
 from penstock.operate.record_format import bytes_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ QUEUED_RECORDS = 500_000
 QUEUED_BYTES = 1_000_000_000  # under librdkafka's own limit: a block that fits is taken whole, so order is kept
 HINTS = {
     "MSG_SIZE_TOO_LARGE": "-X message.max.bytes=N raises our limit, max.message.bytes that of the topic",
-    "_UNKNOWN_PARTITION": "`penstock topic describe` shows its partitions",
     "UNKNOWN_TOPIC_OR_PART": "`penstock topic create` makes a topic",
     "TOPIC_EXCEPTION": "the names of topics hold letters, digits, dots, _ and -, 249 at the most",
 }
@@ -62,7 +61,7 @@ class Writer:
         try:
             self._producer = Producer(session.librdkafka(**settings))
             # A cluster that is not there is told before we read any input.
-            described = self._producer.list_topics(topic, 10).topics[topic]
+            described = self._producer.list_topics(topic, session.patience_seconds).topics[topic]
             self.partitions = len(described.partitions) or None
             if transactional:
                 self._producer.init_transactions(15)
@@ -105,7 +104,7 @@ class Writer:
         for key, value, headers, partition, timestamp in records:
             if self.partitions is not None and partition >= self.partitions:
                 hint = "--repartition places records by key instead; `penstock topic add-partitions` makes more"
-                raise usage_error(f"record {self._count + 1}: {topic} has no partition {partition}", hint)
+                raise no_partition(f"record {self._count + 1}: {topic}", partition, range(self.partitions), hint)
             while True:
                 try:
                     produce(topic, value, key, partition, delivered, timestamp=timestamp, headers=headers)
@@ -120,6 +119,8 @@ class Writer:
 
     def _block_by_block(self, blocks: Iterable[tuple[Block, int]], partition: int) -> None:
         producer = self._producer
+        if self.partitions is not None and partition >= self.partitions:
+            raise no_partition(self._topic, partition, range(self.partitions))
         longest_so_far = 1
         for block, longest in blocks:
             longest_so_far = max(longest_so_far, longest)

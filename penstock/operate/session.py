@@ -36,7 +36,7 @@ class Session:
         properties: list[str] | None,
         patience_seconds: float = 10.0,
     ) -> None:
-        self._patience_seconds = patience_seconds
+        self.patience_seconds = patience_seconds
         self.properties = self._collect(bootstrap, profile, properties or [])
 
     @staticmethod
@@ -66,9 +66,7 @@ class Session:
 
         # A person waits: tell after a few seconds that nobody answers, not after a minute.
         try:
-            return SyncClient.from_properties(
-                self.properties, retry=RetryPolicy(total_timeout_s=self._patience_seconds)
-            )
+            return SyncClient.from_properties(self.properties, retry=RetryPolicy(total_timeout_s=self.patience_seconds))
         except ValueError as error:
             raise usage_error(str(error), "it comes from -X, the environment or the profile") from error
 

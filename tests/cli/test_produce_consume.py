@@ -99,8 +99,8 @@ def test_produce_without_input_or_partition_says_so(run: Run, topic: str) -> Non
     assert closed.returncode == 2
     assert "standard input is closed" in closed.stderr
     nowhere = run(f"produce {topic} --partition 9", stdin="x\n", check=False)
-    assert nowhere.returncode == 5
-    assert "Unknown partition" in nowhere.stderr
+    assert nowhere.returncode == 4
+    assert "has no partition 9" in nowhere.stderr
 
 
 def test_produce_without_a_broker_has_the_exit_code_for_that(run: Run) -> None:

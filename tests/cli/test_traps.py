@@ -136,18 +136,36 @@ def test_a_plan_never_loses_replicas() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "code", "said"),
     [
-        ('{"Value": "x"}', "did you mean 'value'"),
-        ('{"value": "x", "partition": 99}', "--repartition"),
-        ('{"value": "x", "partition": "0"}', "is no partition"),
-        ('{"value": "x", "colour": 1}', "there is no field 'colour'"),
+        ('{"Value": "x"}', 2, "did you mean 'value'"),
+        ('{"value": "x", "partition": 99}', 4, "--repartition"),
+        ('{"value": "x", "partition": "0"}', 2, "is no partition"),
+        ('{"value": "x", "colour": 1}', 2, "there is no field 'colour'"),
     ],
 )
-def test_a_json_record_with_a_mistake_is_refused(run: Run, topic: str, row: str, said: str) -> None:
-    refused = run(f"produce {topic} -f json", stdin=row + "\n", check=False)
-    assert refused.returncode == 2 and said in refused.stderr, refused.stderr
-    assert run(f"consume {topic} -B -e", check=False).stdout == ""
+def test_a_json_record_with_a_mistake_is_refused(call: Run, topic: str, row: str, code: int, said: str) -> None:
+    refused = call(f"produce {topic} -f json", stdin=row + "\n", check=False)
+    assert refused.returncode == code and said in refused.stderr, refused.stderr
+    assert call(f"consume {topic} -B -e", check=False).stdout == ""
+
+
+def test_a_partition_that_is_not_there_is_one_mistake_with_one_exit_code(call: Run, topic: str, tmp_path: Path) -> None:
+    (tmp_path / "offsets.csv").write_text(f"{topic},9,0\n")
+    (tmp_path / "plan.json").write_text(json.dumps({"partitions": [{"topic": topic, "partition": 9, "replicas": [1]}]}))
+    for line in (
+        f"consume {topic} --partition 9 -e",
+        f"consume {topic} -o 9:0 -e",
+        f"produce {topic} --partition 9",
+        f"topic trim {topic} --offset 9:0 --yes",
+        f"group reset g -t {topic}:9 --to latest --yes",
+        "group reset g --from-file offsets.csv --yes",
+        f"partition elect -t {topic} --partition 9",
+        "partition reassign --plan plan.json --yes",
+    ):
+        refused = call(line, stdin="x\n", check=False)
+        assert refused.returncode == 4, line
+        assert f"{topic} has no partition 9" in refused.stderr, line
 
 
 def test_what_consume_prints_produce_reads_to_the_byte(run: Run, topic: str) -> None:

@@ -33,7 +33,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
         ("partition reassign --plan plan.json --yes --throttle 1000", 4, "no partition"),
         ("partition reassign --plan wrong --yes", 2, "wrong is no plan"),
         ("partition reassign --throttle -1", 2, "--throttle"),
-        ("group reset g --from-file partition.csv --yes", 2, "no partition 9"),
+        ("group reset g --from-file partition.csv --yes", 4, "no partition 9"),
         ("group reset g --from-file wrong --yes", 2, "line 1"),
         ("perf produce {topic} --size -1", 2, "--size"),
         ("perf produce {topic} -n 10 -z lzma", 2, "lzma"),
