@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.base import supervised
 from penstock.base.version import __version__
 from penstock.cli.commands import COMMANDS
-from penstock.operate.errors import ExitCode, UserError
+from penstock.operate.errors import NOBODY, ExitCode, UserError
 
 if TYPE_CHECKING:
     import typer
@@ -159,7 +159,7 @@ def _from_library(error: Exception) -> int:
         return _complain(error.format_message(), hint, ExitCode(error.exit_code))
     if type(error).__name__ in ("Exit", "Abort"):
         return int(getattr(error, "exit_code", ExitCode.INTERRUPTED))
-    from penstock.client.errors import AuthenticationFailed, ClientError, KafkaError, UnsupportedApi
+    from penstock.client.errors import AuthenticationFailed, BrokerUnreachable, ClientError, KafkaError, UnsupportedApi
 
     if isinstance(error, KafkaError):
         from penstock.operate.admin import refuse
@@ -168,6 +168,8 @@ def _from_library(error: Exception) -> int:
         return _complain(told.message, told.hint, told.code)
     if isinstance(error, AuthenticationFailed | UnsupportedApi):
         return _complain(str(error), None, ExitCode.REFUSED)
+    if isinstance(error, BrokerUnreachable):
+        return _complain(f"no broker answers: {str(error).splitlines()[-1].strip()}", NOBODY, ExitCode.UNREACHABLE)
     if isinstance(error, ClientError):
         return _complain(str(error), None, ExitCode.UNREACHABLE)
     if type(error).__name__ == "KafkaException":  # of confluent-kafka, which only some commands import
@@ -184,8 +186,7 @@ def _from_librdkafka(error: Any) -> int:
     """What its client says outside of a delivery: a property that it does not know, or nobody there."""
     name = error.name()
     if name in ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE"):
-        hint = "is a broker running there? `penstock up` starts one here; -b HOST:PORT names another"
-        return _complain(f"no broker answers: {error.str()}", hint, ExitCode.UNREACHABLE)
+        return _complain(f"no broker answers: {error.str()}", NOBODY, ExitCode.UNREACHABLE)
     code = ExitCode.USAGE if name in ("_INVALID_ARG", "_CONFLICT") else ExitCode.REFUSED
     return _complain(error.str(), f"the client says {name}", code)
 

@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Iterable
 from enum import IntEnum
 
+NOBODY = "is a broker running there? `penstock up` starts one here; -b HOST:PORT names another"
+
 
 class ExitCode(IntEnum):
     """Stable: scripts depend on these."""

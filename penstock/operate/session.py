@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.operate import profiles
 from penstock.operate.client_properties import insist_on_known
-from penstock.operate.errors import ExitCode, UserError, usage_error
+from penstock.operate.errors import NOBODY, ExitCode, UserError, usage_error
 
 if TYPE_CHECKING:
     from penstock.client.sync import SyncClient
@@ -83,8 +83,7 @@ class Session:
         log.warning(line)
 
     def unreachable(self, detail: str) -> UserError:
-        hint = "is a broker running there? `penstock up` starts one here; -b HOST:PORT names another"
-        return UserError(f"no broker answers at {self.bootstrap}: {detail}", hint, ExitCode.UNREACHABLE)
+        return UserError(f"no broker answers at {self.bootstrap}: {detail}", NOBODY, ExitCode.UNREACHABLE)
 
 
 def _of_profile(name: str | None) -> dict[str, str]:
