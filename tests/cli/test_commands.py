@@ -79,7 +79,6 @@ def test_filters_look_into_values(run: Run, topic: str) -> None:
         ("--filter 'nothing == 1'", "is no field"),
         ("--from yesterdayish", "is not a time"),
         ("--offset x:y", "PARTITION:OFFSET"),
-        ("--offset 9:1", "no partition 9"),
         ("--isolation dirty", "committed and uncommitted"),
         ("--from-beginning --from 2h", "several starts"),
     ],
