@@ -81,8 +81,16 @@ CALLS = {
     "top": "--count 1",
     "doctor": "",
 }
-# They start Spark, or serve for as long as they live: tests/pipelines and tests/console try them.
-WITH_SPARK_OR_SERVING = {"console", "pipeline dry-run", "pipeline run", "pipeline apply", "pipeline runner", "sql"}
+# They read pipeline files, start Spark, or serve as long as they live: tests/pipelines and tests/console try them.
+WITH_SPARK_OR_SERVING = {
+    "console",
+    "pipeline dry-run",
+    "pipeline run",
+    "pipeline apply",
+    "pipeline diff",
+    "pipeline runner",
+    "sql",
+}
 # Those that only look, and print something also of a cluster without much in it.
 LOOKS = ("broker list", "topic list", "topic describe", "consume", "group list", "config get", "quota explain")
 KNOWN = dict(commands())

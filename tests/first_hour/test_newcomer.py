@@ -31,9 +31,9 @@ def test_orders_arrive(penstock_broker):
     assert producer.flush(20) == 0
 
 
-def test_a_misspelt_setting_is_named():
-    with pytest.raises(Exception, match="num.partition"):
-        penstock.Broker(settings={"num.partition": "3"}).__enter__()
+def test_a_wrong_setting_is_named():
+    with pytest.raises(Exception, match="num.partitions"):
+        penstock.Broker(settings={"num.partitions": "many"}).__enter__()
 """
 
 
