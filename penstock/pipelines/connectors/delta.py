@@ -45,9 +45,7 @@ class DeltaSink(Sink):
         path: str  # the table's folder or address; made if there is none
         storage: dict[str, str] = Field(default_factory=dict)  # deltalake's storage options
         key: tuple[str, ...] = ()  # columns by which rows are merged; without it they are appended
-        deleted: str | None = (
-            None  # a condition in SQL: such rows delete their key; else `_tombstone` or `_deleted` say so
-        )
+        deleted: str | None = None  # SQL: such rows delete their key; when absent, `_tombstone` or `_deleted` say it
         new_columns: bool = False  # add columns that the rows have and the table has not, instead of refusing them
         partition_by: tuple[str, ...] = ()  # columns that partition the table
         compact_after_batches: int = Field(default=32, ge=2)  # every so many batches small files become large ones

@@ -29,15 +29,11 @@ class IcebergSink(Sink):
     batches with `max_rows_per_trigger`."""
 
     class Options(Frozen):
-        catalog: dict[
-            str, str
-        ]  # pyiceberg's properties of the catalog: `type` (`sql` or `rest`), `uri`, `warehouse`, …
+        catalog: dict[str, str]  # pyiceberg's properties of it: `type` (`sql` or `rest`), `uri`, `warehouse`, …
         catalog_name: str = "default"  # by which a SQL catalog tells its tables from those of others in one database
         table: str  # `namespace.table`
         key: tuple[str, ...] = ()  # columns by which rows are merged; without it they are appended
-        deleted: str | None = (
-            None  # a condition in SQL: such rows delete their key; else `_tombstone` or `_deleted` say so
-        )
+        deleted: str | None = None  # SQL: such rows delete their key; when absent, `_tombstone` or `_deleted` say it
         new_columns: bool = False  # add columns that the rows have and the table has not, instead of refusing them
         create: bool = True  # make the table, and its namespace, if there is none
 

@@ -24,9 +24,7 @@ class SqlSink(Sink):
         url: str  # `postgresql://user@host/database`, `mariadb://…`, `mysql://…` or `sqlite:////absolute/path.db`
         table: str  # its name, with `schema.` before it if need be
         key: tuple[str, ...] = ()  # columns of a unique index, by which rows are upserted; without it they are appended
-        deleted: str | None = (
-            None  # a condition in SQL: such rows delete their key; else `_tombstone` or `_deleted` say it
-        )
+        deleted: str | None = None  # SQL: such rows delete their key; when absent, `_tombstone` or `_deleted` say it
         create: bool = True  # make the table if there is none, with the key as its primary key
         password: str | None = None  # a reference, such as `${env:NAME}`
 
