@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.log.results import AbortedTransaction, TimestampOffset
 from penstock.log.segment import Segment
-from penstock.protocol.batch import BatchHeader, read_records
+from penstock.protocol.batch import BatchHeader, read_payload
+from penstock.protocol.records import InvalidRecords, decode_varint
 
 if TYPE_CHECKING:
     from penstock.log.log import Log
@@ -37,10 +39,27 @@ def _first_at(segment: Segment, timestamp: int, start_offset: int) -> TimestampO
 
 def _first_record(segment: Segment, header: BatchHeader, timestamp: int, start: int) -> TimestampOffset | None:
     data = segment.read_at(header.position, header.size)
-    for record in read_records(data, header._replace(position=0)):
-        if record.timestamp >= timestamp and record.offset >= start:
-            return TimestampOffset(record.timestamp, record.offset, header.leader_epoch)
+    batch = header._replace(position=0)
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    # One at a time: a batch of few bytes may hold millions.
+    for at, offset in record_times(read_payload(data, batch), header, append_time):
+        if at >= timestamp and offset >= start:
+            return TimestampOffset(at, offset, header.leader_epoch)
     return None
+
+
+def record_times(payload: bytes, header: BatchHeader, append_time: int | None) -> Iterator[tuple[int, int]]:
+    """(time, offset) of each record, without reading more of it."""
+    position = 0
+    for _ in range(header.record_count):
+        length, position = decode_varint(payload, position)
+        end = position + length
+        if length < 0 or end > len(payload):
+            raise InvalidRecords(f"a record of {length} bytes does not fit into its batch")
+        delta, position = decode_varint(payload, position + 1)
+        offset_delta, _ = decode_varint(payload, position)
+        yield header.base_timestamp + delta if append_time is None else append_time, header.base_offset + offset_delta
+        position = end
 
 
 def max_timestamp_offset(log: Log) -> TimestampOffset | None:
