@@ -256,4 +256,7 @@ def run(rounds: int, seconds: float) -> list[Row]:
         rows += produce_rows(penstock, kafka, rounds, seconds)
         rows += latency_rows(penstock, kafka, min(rounds, 3), seconds)
     rows += failover_rows()
-    return rows + many_partitions_rows()
+    rows += many_partitions_rows()
+    from bench import wide_scenarios  # which stands on this module
+
+    return rows + wide_scenarios.rows(seconds)
