@@ -52,6 +52,7 @@ def new_app(help_text: str, **options: Any) -> typer.Typer:
         help=help_text,
         no_args_is_help=options.pop("no_args_is_help", True),
         add_completion=False,
+        rich_markup_mode=None,  # plain help: Rich and what it loads would take longer than everything else together
         context_settings={"help_option_names": ["-h", "--help"]},
         **options,
     )
