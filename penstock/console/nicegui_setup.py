@@ -15,6 +15,8 @@ SCRIPT = re.compile(r"<script(?=[\s>])")
 def run_with(app: FastAPI, title: str) -> None:
     _add_nonces()
     core.sio.eio.cors_allowed_origins = []  # the guard has checked the origin before anything comes here
+    # Quasar's bar on top of the page has no name for screen readers, and says nothing that the page does not say.
+    core.app.config.quasar_config["loadingBar"] = {"skipHijack": True}
     ui.run_with(
         app,
         title=title,
