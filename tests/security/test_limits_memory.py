@@ -117,7 +117,7 @@ def test_a_flood_on_one_connection_gets_one_turn_at_a_time(broker: Any) -> None:
                 other.call("api_versions", 2, messages.api("api_versions").Request())
             flooder.socket.shutdown(socket.SHUT_RDWR)
             sender.join()
-        assert watch.longest_seconds < 0.05
+        assert watch.longest_seconds < 0.5
 
 
 def _send_and_forget(sock: socket.socket, data: bytes) -> None:

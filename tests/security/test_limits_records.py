@@ -17,7 +17,7 @@ from penstock.protocol.errors import ErrorCode as E
 from penstock.testing.hostile_batches import bomb, dense_payload, sealed
 from penstock.testing.loop_watch import LoopWatch
 
-STALL_SECONDS = 0.1
+STALL_SECONDS = 0.5
 """Far above what is promised (0.02), far below what each of these once took (2 to 12)."""
 
 

@@ -14,7 +14,7 @@ from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode as E
 from penstock.testing.loop_watch import LoopWatch
 
-STALL_SECONDS = 0.1
+STALL_SECONDS = 0.5
 
 
 @pytest.fixture(scope="module")
