@@ -328,6 +328,7 @@ class TransactionLife:
         self.clock = ManualClock()
         self.brokers = Brokers()
         self.epoch = 0
+        self.abandoned = asyncio.Barrier(2)
 
     async def claim_block(self) -> tuple[int, int]:
         return 1_000, 2_000
@@ -395,7 +396,9 @@ class TransactionLife:
                 pair = await self.begin(name)  # a new process: what was open is aborted
                 continue
             if crash:
-                self.clock.advance(61_000)  # nobody ends it
+                # Nobody ends it. The clock is everybody's: it may jump only when no other transaction is to be ended.
+                await self.abandoned.wait()
+                self.clock.advance(61_000)
                 await self.until_aborted(name)
                 continue
             held = pair
