@@ -98,7 +98,7 @@ def consume(
         batches = reader.batches(ends)
         if decoders:
             batches = ([Decoded(message, decoders) for message in batch] for batch in batches)
-        _copy(batches, render, accepts, ends, commits=group is not None)
+        _copy(batches, render, accepts, ends, reader.hand_over if group is not None else None)
 
 
 def _renderer(
@@ -163,8 +163,13 @@ def _decoders(
 
 
 def _copy(
-    batches: Iterator[list[Any]], render: Render, accepts: Callable[[Any], bool] | None, ends: Ends, commits: bool
+    batches: Iterator[list[Any]],
+    render: Render,
+    accepts: Callable[[Any], bool] | None,
+    ends: Ends,
+    hand_over: Callable[[bytes, int], None] | None,
 ) -> None:
+    """`hand_over`: how a group's records are written, so that it commits only what the output has taken."""
     out = sys.stdout.buffer
     on_terminal = sys.stdout.isatty()
     for batch in batches:
@@ -173,10 +178,13 @@ def _copy(
             kept = kept[: ends.count - ends.shown]
         ends.shown += len(kept)
         if on_terminal:
-            out.writelines(for_terminal(render([message])) for message in kept)
-        elif kept:
-            out.write(render(kept))
-        # A slow stream is seen at once, a fast one in large writes; a group commits only what the output has taken.
-        if on_terminal or commits or len(batch) < BATCH:
+            text = b"".join(for_terminal(render([message])) for message in kept)
+        else:
+            text = render(kept) if kept else b""
+        if hand_over is not None:
+            hand_over(text, out.fileno())
+            continue
+        out.write(text)
+        if on_terminal or len(batch) < BATCH:  # a slow stream is seen at once, a fast one in large writes
             out.flush()
     out.flush()

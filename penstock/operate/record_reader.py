@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import select
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.operate.session import Session
 
 BATCH = 10_000
+FILE_BYTES = 1 << 20  # written at once to a file, which never makes us wait for a reader
 PATIENCE_SECONDS = 8.0  # how long all brokers may be away before we give up
 Key = tuple[str, int]
 
@@ -68,7 +72,7 @@ class Reader:
         self._make = Consumer
         self._consumer: Any = None
         self._position: dict[Key, int] = {}
-        self._handled: dict[Key, int] = {}  # of a group: what whoever iterates has come back from
+        self._handled: dict[Key, int] = {}  # of a group: what the output has taken
         self._assigned: set[Key] | None = None  # of a group: what it gave us; None before it has
         self._interrupts = Interrupts()
 
@@ -144,11 +148,29 @@ class Reader:
             if batch:
                 yield batch
                 if self._group is not None:
-                    # Only now: had the output been full, we would not have been asked to go on.
-                    self._handled.update(self._position)
-                    self._position = {}
                     with self._interrupts.held():
                         self._commit()
+
+    def hand_over(self, text: bytes, descriptor: int) -> None:
+        """Writes what was made of the last batch, which from then on counts as read by the group.
+
+        A full disk stops it before that. Ctrl-C may come between two pieces, but never between the last one and the
+        note that all of them are out: pieces are as small as a pipe takes without waiting.
+        """
+        piece = FILE_BYTES if stat.S_ISREG(os.fstat(descriptor).st_mode) else select.PIPE_BUF
+        left = memoryview(text)
+        while left:
+            select.select([], [descriptor], [])
+            with self._interrupts.held():
+                left = left[os.write(descriptor, left[:piece]) :]
+                if not left:
+                    self._note_handled()
+        if not text:
+            self._note_handled()
+
+    def _note_handled(self) -> None:
+        self._handled.update(self._position)
+        self._position = {}
 
     def _take_all(self, messages: list[Any], ends: Ends) -> bool:
         """Whether all are wanted, found without a look at each: most batches lie in the middle of what is read."""

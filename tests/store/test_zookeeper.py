@@ -14,7 +14,7 @@ from penstock.store.interface import ConnectionLost, NoNode, SessionExpired, Ses
 from penstock.store.zookeeper import ZooKeeperStore
 from tests.store.conftest import free_port, zookeeper_settings
 
-WAIT_SECONDS = 60
+WAIT_SECONDS = 120  # only ends a story that hangs
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
