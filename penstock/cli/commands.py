@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "config": ("config", "Read and change settings of topics, brokers and groups."),
     "acl": ("acl", "Who may do what: list, grant, take away, explain."),
     "quota": ("quota", "Limits of users, client ids and addresses."),
+    "token": ("token", "Delegation tokens: create, list, renew, delete."),
     "partition": ("partition", "Move partitions between brokers and elect leaders."),
     "txn": ("txn", "Transactions: list, describe, abort, find hanging ones."),
     "pipeline": ("pipeline", "Data pipelines on Spark: validate, run, apply, watch."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -167,7 +167,7 @@ def _copy(
     render: Render,
     accepts: Callable[[Any], bool] | None,
     ends: Ends,
-    hand_over: Callable[[bytes, int], None] | None,
+    hand_over: Callable[[bytes, IO[bytes]], None] | None,
 ) -> None:
     """`hand_over`: how a group's records are written, so that it commits only what the output has taken."""
     out = sys.stdout.buffer
@@ -182,7 +182,7 @@ def _copy(
         else:
             text = render(kept) if kept else b""
         if hand_over is not None:
-            hand_over(text, out.fileno())
+            hand_over(text, out)
             continue
         out.write(text)
         if on_terminal or len(batch) < BATCH:  # a slow stream is seen at once, a fast one in large writes

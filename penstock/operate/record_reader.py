@@ -9,7 +9,7 @@ import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from penstock.operate import admin
 from penstock.operate.errors import UserError, no_partition, usage_error
@@ -151,12 +151,18 @@ class Reader:
                     with self._interrupts.held():
                         self._commit()
 
-    def hand_over(self, text: bytes, descriptor: int) -> None:
+    def hand_over(self, text: bytes, out: IO[bytes]) -> None:
         """Writes what was made of the last batch, which from then on counts as read by the group.
 
         A full disk stops it before that. Ctrl-C may come between two pieces, but never between the last one and the
         note that all of them are out: pieces are as small as a pipe takes without waiting.
         """
+        try:
+            descriptor = out.fileno()
+        except OSError:  # no file behind it: somebody collects the output in memory
+            out.write(text)
+            self._note_handled()
+            return
         piece = FILE_BYTES if stat.S_ISREG(os.fstat(descriptor).st_mode) else select.PIPE_BUF
         left = memoryview(text)
         while left:

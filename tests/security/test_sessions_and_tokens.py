@@ -216,3 +216,27 @@ def test_kafkas_delegation_tokens_tool(broker: penstock.Broker, tmp_path: Any) -
     assert "User:bo" in made.stdout and "TOKENID" in made.stdout, made.stderr
     shown = peers.kafka_tool("DelegationTokenCommand", *common, "--describe", "--owner-principal", "User:anna")
     assert "User:anna" in shown.stdout, shown.stderr
+
+
+def test_the_command_makes_lists_renews_and_ends_tokens(
+    broker: penstock.Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    from penstock.cli.main import run
+
+    monkeypatch.setenv("PENSTOCK_CONFIG", str(tmp_path / "profiles.toml"))
+    anna = ["-b", f"127.0.0.1:{broker.port}", "-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=PLAIN"]
+    anna += ["-X", "sasl.username=anna", "-X", "sasl.password=a"]
+
+    def said(*words: str) -> str:
+        assert run(["token", *words, *anna]) == 0
+        return capsys.readouterr().out
+
+    token_id, secret = said("create", "--renewer", "bo", "--lifetime", "1d").split()
+    assert base64.b64decode(secret)
+    listed = said("list")
+    assert token_id in listed and "anna" in listed and secret not in listed
+    assert "lives until" in said("renew", token_id, "--for", "1h")
+    assert "is over" in said("delete", token_id, "--yes")
+    assert token_id not in said("list")
+    assert run(["token", "delete", token_id, "--yes", *anna]) == 4
+    assert "Traceback" not in capsys.readouterr().err
