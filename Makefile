@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup run test check lint format bench soak docs docs-site dist release lock clean \
-  prove-crash prove-disk prove-power prove-chaos prove-lockstep prove-eos prove-spark-eos prove-pipelines prove-upgrade \
-  prove-attacks fuzz
+  prove-simulation prove-crash prove-disk prove-power prove-mutants prove-clients prove-chaos prove-lockstep prove-eos prove-spark-eos \
+  prove-pipelines prove-neighbours prove-upgrade prove-attacks prove-console prove-soak fuzz
 
 setup: $(VENV)/.complete
 
@@ -44,6 +44,10 @@ check: setup lint
 bench: setup
 	$(BIN)/python -m bench $(ARGS)
 
+# The real log, files that lose unsynced pages, min.insync.replicas changing under way.
+prove-simulation: setup
+	$(BIN)/python -m penstock.testing.simulation --real-logs --min-isr-changes --seeds $(or $(SEEDS),1000) $(ARGS)
+
 soak: setup
 	$(BIN)/python -m penstock.testing.simulation --seeds $(or $(SEEDS),1000)
 
@@ -57,11 +61,19 @@ prove-disk: setup
 prove-power: setup
 	$(BIN)/python -m penstock.testing.disk power --seeds $(or $(SEEDS),10) $(ARGS)
 
+# Every wrong rule of the list into a copy of the tree, one by one; the named test or seed must notice it.
+prove-mutants: setup
+	$(BIN)/python -m penstock.testing.mutants $(ARGS)
+
 prove-chaos: setup
 	$(BIN)/python -m penstock.testing.chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),30)
 
 prove-lockstep: setup
 	$(BIN)/python -m penstock.testing.lockstep --sequences $(or $(SEQUENCES),2000) --seed $(or $(SEED),1)
+
+# Exactly-once loops of Java, C, Go and Python clients at once on three brokers, with kills.
+prove-clients: setup
+	$(BIN)/python -m penstock.testing.clients --records $(or $(RECORDS),60000) $(ARGS)
 
 prove-eos: setup
 	$(BIN)/python -m penstock.testing.eos_chain --records $(or $(RECORDS),1000000) $(ARGS)
@@ -72,8 +84,13 @@ prove-spark-eos: setup
 prove-pipelines: setup
 	PENSTOCK_LONG_STORIES=1 $(BIN)/python -m pytest -v -p no:xdist --timeout 1800 -m slow tests/pipelines
 
+# Flink, Kafka Streams, Connect, MirrorMaker 2, Storm and Spark's own connector, unmodified, with kills.
+prove-neighbours: setup
+	$(BIN)/python -m penstock.testing.neighbours $(ARGS)
+
 docs: setup
 	$(BIN)/python scripts/render_docs.py
+	$(BIN)/python scripts/render_shapes.py
 
 docs-site: setup docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -88,8 +105,14 @@ release: setup
 prove-upgrade: setup
 	$(BIN)/python -m penstock.testing.upgrade $(ARGS)
 
+prove-console: setup
+	$(BIN)/python -m penstock.testing.console_proof $(ARGS)
+
 prove-attacks: setup
-	$(BIN)/python -m penstock.testing.attacks $(ARGS)
+	$(BIN)/python -m penstock.testing.attacks --kafka --record docs/proofs/attacks.md $(ARGS)
+
+prove-soak: setup
+	$(BIN)/python -m penstock.testing.soak --minutes $(or $(MINUTES),60) --record docs/proofs
 
 # Longer than in the suite, from a seed of its own; SEED=n repeats a run.
 FUZZ_SECONDS ?= 600

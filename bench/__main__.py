@@ -11,9 +11,11 @@ from penstock.testing.peers import PeerUnavailable
 
 SECTIONS = {
     "broker": "bench.broker_scenarios",
+    "fetches": "bench.fetch_scenarios",
     "coordinators": "bench.coordinator_scenarios",
     "cluster": "bench.cluster_scenarios",
     "spark": "bench.spark_scenarios",
+    "pipelines": "bench.pipeline_scenarios",
 }
 
 

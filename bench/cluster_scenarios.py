@@ -19,7 +19,8 @@ from bench.broker_scenarios import create_topic
 from bench.report import Row, absolute, alternate, at_least, at_most
 from penstock.cluster import local
 from penstock.protocol import messages
-from penstock.testing.peers import apache_kafka, free_port
+from penstock.testing.peers import apache_kafka
+from penstock.testing.ports import free_port, free_ports
 
 SECTION = "Three brokers"
 SESSION_MS = 6000
@@ -28,7 +29,7 @@ SESSION_MS = 6000
 @contextlib.contextmanager
 def penstock_cluster(**settings: str) -> Iterator[targets.Target]:
     folder = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
-    base = _consecutive_ports(3)
+    base = free_ports(3)
     wanted = {"zookeeper.session.timeout.ms": str(SESSION_MS), **{k.replace("_", "."): v for k, v in settings.items()}}
     try:
         cluster = local.start(folder, 3, base, free_port(), wanted)
@@ -46,22 +47,6 @@ def penstock_cluster(**settings: str) -> Iterator[targets.Target]:
 def kafka_cluster() -> Iterator[targets.Target]:
     with apache_kafka(3, settings={"broker.session.timeout.ms": str(SESSION_MS)}) as kafka:
         yield targets.Target("kafka", kafka.ports, [process.pid for process in kafka.processes], folder=kafka.folder)
-
-
-def _consecutive_ports(count: int) -> int:
-    import socket
-
-    for _ in range(100):
-        base = free_port()
-        with contextlib.ExitStack() as stack:
-            try:
-                for port in range(base, base + count):
-                    probe = stack.enter_context(socket.socket())
-                    probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return base
-    raise RuntimeError("no three free ports in a row")
 
 
 def view(target: targets.Target, topic: str) -> Any:

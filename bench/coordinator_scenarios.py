@@ -14,7 +14,7 @@ from bench.broker_scenarios import create_topic, measured
 from bench.report import Row, absolute, alternate, at_least, at_most
 from penstock.client.connection import Connection
 from penstock.protocol import messages
-from penstock.testing.peers import free_port
+from penstock.testing.ports import free_port
 
 SECTION = "Groups and transactions"
 OFFSET_COMMIT = 8

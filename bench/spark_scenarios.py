@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from bench import report
+from bench.processes import cpu_seconds
 from bench.report import Row
 from bench.targets import Target, penstock_broker
 from penstock.testing import peers
@@ -120,43 +120,15 @@ def _warmed(measures: dict[str, Callable[[], dict[str, float]]]) -> dict[str, Ca
 
 def _measured(work: Callable[[], None]) -> Callable[[], dict[str, float]]:
     def measure() -> dict[str, float]:
-        cpu = _tree_cpu_seconds()
+        cpu = cpu_seconds(os.getpid())
         began = time.perf_counter()
         work()
         return {
             "rows_per_second": ROWS / (time.perf_counter() - began),
-            "cpu_per_million": (_tree_cpu_seconds() - cpu) / ROWS * 1e6,
+            "cpu_per_million": (cpu_seconds(os.getpid()) - cpu) / ROWS * 1e6,
         }
 
     return measure
-
-
-def _tree_cpu_seconds() -> float:
-    """CPU of this process, all its descendants, and those of them that have ended."""
-    ticks = 0
-    for pid in _descendants(os.getpid()):
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        ticks += sum(int(field) for field in fields[11:15])
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _descendants(root: int) -> Iterator[int]:
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-            children.setdefault(parent, []).append(int(entry.name))
-    waiting = [root]
-    while waiting:
-        pid = waiting.pop()
-        yield pid
-        waiting += children.get(pid, [])
 
 
 def _compare(name: str, figures: dict[str, dict[str, float]], times: float) -> list[Row]:

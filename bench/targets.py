@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.testing import peers
+from penstock.testing.ports import free_port
 
 
 @dataclass
@@ -41,11 +42,13 @@ class Target:
 
 
 @contextlib.contextmanager
-def penstock_broker(settings: dict[str, str] | None = None, folder: Path | None = None) -> Iterator[Target]:
-    """One Penstock broker process with the embedded store."""
+def penstock_broker(
+    settings: dict[str, str] | None = None, folder: Path | None = None, tree: Path | None = None
+) -> Iterator[Target]:
+    """One Penstock broker process with the embedded store; `tree`: of the code that is checked out there."""
     owned = folder is None
     data = folder or Path(tempfile.mkdtemp(prefix="penstock-bench-"))
-    port = peers.free_port()
+    port = free_port()
     wanted = {"listeners": f"PLAINTEXT://127.0.0.1:{port}", "log.dirs": str(data), **(settings or {})}
     command = [sys.executable, "-m", "penstock.broker"]
     for name, value in wanted.items():
@@ -53,7 +56,9 @@ def penstock_broker(settings: dict[str, str] | None = None, folder: Path | None 
     # A broker is installed once and started often: it finds its compiled modules, whatever this shell is set to.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment, cwd=tree
+    )
     try:
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -14,7 +14,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.cluster import local
+from penstock.testing.ports import free_ports
 
 TOKEN = "a-token-for-pictures"
 TOPICS = {"orders": 6, "payments": 3, "clicks": 12, "customers": 2, "shipments": 4}
@@ -156,21 +156,11 @@ def _hire(api: str) -> None:
         client.post(f"{api}/quotas", json=limit).raise_for_status()
 
 
-def _free_ports(count: int) -> int:
-    """The first of so many free ports in a row."""
-    while True:
-        first = random.randrange(20_000, 50_000)
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for port in range(first, first + count):
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            return first
-
-
 @contextlib.contextmanager
 def world() -> Iterator[str]:
     """The address of a console on a cluster with something going on."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-pictures-"))
-    first = _free_ports(5)
+    first = free_ports(5)
     settings = {
         "group.initial.rebalance.delay.ms": "500",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -217,6 +207,7 @@ def take(address: str, out: Path, names: list[str], *, phone: bool) -> None:
             for name in names:
                 page.goto(f"{address}/c/local{PAGES[name]}")
                 page.locator("h1").wait_for()
+                page.locator(".pk-waiting").wait_for(state="detached")
                 page.wait_for_timeout(2_500)  # charts draw themselves
                 path = out / f"{name}-{shape}.png"
                 page.screenshot(path=path)

@@ -49,6 +49,7 @@ WORDS: dict[Any, str] = {
     spec.SinkSpec: "[sink](#sinks)",
     spec.Expectation: "[expectation](#expectations)",
     spec.Watermark: "[watermark](#watermark)",
+    spec.Late: "[late](#late)",
     spec.Trigger: "[trigger](#trigger)",
     Schedule: "[schedule](#schedule)",
     spec.Alert: "[alert](#alerts)",
@@ -73,6 +74,7 @@ SHORT_FORMS = {
     spec.ViewSpec: "A view that is only text is SQL: `clean: SELECT …`. `from` takes one name or a list of names. The"
     " [operators](#operators) stand below.",
     spec.SinkSpec: "A sink without `connector` writes to a topic: `out: {from: clean, topic: orders.clean}`.",
+    spec.Late: "In short: `late: true` or `late: orders.late`.",
     spec.Trigger: "In short: `trigger: 10 seconds` or `trigger: available-now`.",
     Schedule: "In short: `schedule: 1 hour` or `schedule: 30 6 * * mon-fri`.",
 }
@@ -86,6 +88,7 @@ def render() -> str:
         ("Views", spec.ViewSpec),
         ("Expectations", spec.Expectation),
         ("Watermark", spec.Watermark),
+        ("Late", spec.Late),
         ("Trigger", spec.Trigger),
         ("Schedule", Schedule),
         ("Alerts", spec.Alert),
@@ -112,7 +115,7 @@ def render() -> str:
 def models() -> Iterator[type[BaseModel]]:
     """Every class whose fields are keys of a pipeline file."""
     yield from (spec.PipelineSpec, spec.SourceSpec, spec.ViewSpec, spec.SinkSpec, spec.Expectation, spec.Watermark)
-    yield from (spec.Trigger, Schedule, spec.Alert, spec.Settings, RegistryOptions, *get_args(FORMATS))
+    yield from (spec.Late, spec.Trigger, Schedule, spec.Alert, spec.Settings, RegistryOptions, *get_args(FORMATS))
     yield from (connectors.source(name).Options for name in connectors._SOURCES)
     yield from (connectors.sink(name).Options for name in connectors._SINKS)
     yield from (operators.find(name).Options for name in operators._OPERATORS)

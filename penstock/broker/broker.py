@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 from penstock.base.clock import Clock, SystemClock
 from penstock.base.metrics import Metrics
 from penstock.broker.api.registry import REGISTRY
-from penstock.broker.authentication import (
+from penstock.broker.background import Background
+from penstock.broker.coordinators import Coordinators
+from penstock.broker.dispatch import Dispatcher
+from penstock.broker.inter_broker import InterBroker
+from penstock.broker.network.authentication import (
     broker_change_problem,
     close_removed_users,
     close_unknown_plain_users,
     new_authentication,
     start_tokens,
 )
-from penstock.broker.background import Background
-from penstock.broker.connection_limits import ConnectionLimits
-from penstock.broker.coordinators import Coordinators
-from penstock.broker.dispatch import Dispatcher
-from penstock.broker.inter_broker import InterBroker
-from penstock.broker.listener import Listener
+from penstock.broker.network.connection_limits import ConnectionLimits
+from penstock.broker.network.listener import Listener
 from penstock.broker.stats import BrokerStats, connect_sources
 from penstock.cluster.controller_driver import ControllerDriver
 from penstock.cluster.image import Endpoint, ImageDelta, MetadataImage
@@ -173,7 +173,7 @@ class Broker:
             self.listeners.append(listener)
 
     def _tls(self, listener: str, protocol: str) -> Any:
-        from penstock.broker.tls_reload import ListenerTls
+        from penstock.broker.network.tls_reload import ListenerTls
 
         return ListenerTls(self.settings, listener, protocol)
 
@@ -263,6 +263,8 @@ class Broker:
         self.replicas.on_replicas_failed = self._replicas_failed
         self.image_holder.offline_replicas = lambda: self.replicas.offline
         self.image_holder.given_up_replicas = self.replicas.given_up
+        self.image_holder.unmade_replicas = self.log_manager.unmade_replicas
+        self.image_holder.when_taken_in = self.replicas.settle_losses
         patience_s = self.settings["broker.session.timeout.ms"] / 1000
         self.image_holder.reaches_controller = lambda: self.replicas.replication.controller_out_of_reach_s < patience_s
         self.image_holder.subscribe(self._image_changed)
@@ -272,8 +274,6 @@ class Broker:
         # In a cluster the first image comes over our own inter-broker listener, so that must be open before we wait
         # for it. A broker alone has its controller in the house: clients come when it knows what to tell them.
         await self.member.register(self._endpoints(), self._accept_brokers)
-        if not self.replicas.missing:
-            self.log_manager.losses_made_good()
         self._background = Background(self, self.loop)
         self._background.start()
         await self._start_metrics()
@@ -348,7 +348,7 @@ class Broker:
 
     async def auto_create_topic(self, name: str) -> str | None:
         """Create a topic because a client asked about it; what went wrong, or None."""
-        from penstock.broker.topic_creation import auto_create
+        from penstock.broker.metadata.topic_creation import auto_create
 
         return await auto_create(self, name)
 

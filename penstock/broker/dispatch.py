@@ -11,70 +11,33 @@ import logging
 import time
 from collections.abc import Callable
 from struct import Struct
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.api.spec import ApiSpec, RequestContext, RequestRefused, default_error_response
-from penstock.broker.connection import Connection, Slot
-from penstock.broker.coordinators import NEED_COORDINATORS
-from penstock.broker.large_messages import LARGE_REQUEST_BYTES, LargeMessages, is_large
-from penstock.broker.memory import RequestMemory
-from penstock.broker.outbox import FileRegion, Outbox
-from penstock.broker.stats import ApiStats
-from penstock.broker.wire import FRAME, UNREADABLE, MalformedFrame, NotYet, skip_tagged_fields
-from penstock.protocol.message_compiler import MalformedMessage
+from penstock.broker.cold_requests import ColdRequests
+from penstock.broker.network.connection import Connection, Slot
+from penstock.broker.network.large_messages import LargeMessages
+from penstock.broker.network.memory import RequestMemory
+from penstock.broker.network.outbox import FileRegion, Outbox
+from penstock.broker.network.wire import (
+    UNREADABLE,
+    MalformedFrame,
+    NotYet,
+    skip_tagged_fields,
+)
+from penstock.broker.routes import API_VERSIONS, CARRY_BYTES, Route, frame
 from penstock.security.broker_proof import PROOF_KEY
-from penstock.store.interface import StoreError
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 
-API_VERSIONS = 18
-UNKNOWN_SERVER_ERROR = -1
-KAFKA_STORAGE_ERROR = 56
 _BEFORE_AUTHENTICATION = frozenset({17, API_VERSIONS, 36})
 
-LARGEST_REQUEST_BYTES = 4 * 1024 * 1024  # of requests that are lists of names and numbers: a hundred thousand of them
-_CARRY_BYTES = frozenset({11, 14, 36, 56, *range(10_000, 10_100)})  # these hold bytes of others and few elements
+_MAY_BE_LARGE = CARRY_BYTES | {0, 8}  # and those that look for themselves
 
 _HEADER = Struct(">hhih").unpack_from
-
-HotHandler = Callable[[Connection, int, int, int, int], None]
-"""(connection, version, correlation id, position of the body in its buffer, end of the frame)."""
-
-
-class Route:
-    __slots__ = (
-        "decode",
-        "encode",
-        "first_flexible",
-        "handle",
-        "hot",
-        "max_version",
-        "metered",
-        "min_version",
-        "module",
-        "plain",
-        "spec",
-        "stats",
-    )
-
-    def __init__(self, spec: ApiSpec, module: ModuleType, stats: ApiStats) -> None:
-        self.spec = spec
-        self.module = module
-        self.stats = stats
-        self.min_version = spec.min_version
-        self.max_version = spec.max_version
-        self.first_flexible = spec.first_flexible_version
-        self.handle: Any = getattr(module, "handle", None)
-        self.hot: HotHandler | None = None
-        self.plain: HotHandler | None = None  # what `hot` is while no quota is set
-        self.metered: HotHandler | None = None  # and while one is; its module may set its own
-        # Messages of our own (keys from 10000) are not among kio's: their modules bring their codec.
-        self.decode: Any = getattr(module, "decode_request", None)
-        self.encode: Any = getattr(module, "encode_response", None)
+_KEY = Struct(">h").unpack_from
 
 
 def _skip_header_tags(buffer: Any, position: int, end: int) -> int:
@@ -82,13 +45,6 @@ def _skip_header_tags(buffer: Any, position: int, end: int) -> int:
         return skip_tagged_fields(buffer, position, end)
     except UNREADABLE as error:
         raise MalformedFrame(f"request header: {error}") from error
-
-
-def frame(correlation_id: int, flexible: bool, body: bytes | bytearray) -> list[Any]:
-    """A whole answer: size, header of version 0 or 1, body."""
-    if flexible:
-        return [FRAME.pack(len(body) + 5, correlation_id) + b"\x00" + body]
-    return [FRAME.pack(len(body) + 4, correlation_id) + body]
 
 
 class Dispatcher:
@@ -100,6 +56,7 @@ class Dispatcher:
         self.stats = broker.stats
         self.max_request_bytes: int = broker.settings["socket.request.max.bytes"]
         self.large = LargeMessages(self)
+        self.cold = ColdRequests(self)
         self.memory = RequestMemory(broker.settings["queued.max.request.bytes"])
         self.dirty_connections: list[Connection] = []
         self.before_send: list[Callable[[], None]] = []  # run by every flush: write the logs, complete the produces
@@ -173,7 +130,26 @@ class Dispatcher:
         if route.hot is not None:
             route.hot(connection, version, correlation_id, position, end)
         else:
-            self.start_cold(connection, route, version, correlation_id, position, end)
+            self.cold.start(connection, route, version, correlation_id, position, end)
+
+    def admit_large(self, buffer: Any, position: int, size: int) -> None:
+        """Half of a large frame is here: what will be refused for its size need not come to its end."""
+        (api_key,) = _KEY(buffer, position)
+        if api_key not in _MAY_BE_LARGE:
+            raise MalformedFrame(f"request of {size} bytes with API key {api_key}")
+
+    def contents_matter(self, connection: Connection, held: int, end: int) -> bool:
+        """Whether the rest of a large frame, of which `held` bytes are here, can change anything."""
+        api_key, version, _, client_id_bytes = _HEADER(connection.buffer, 4)
+        route = self.routes.get(api_key)
+        position = 14 + max(client_id_bytes, 0)
+        if route is None or route.contents_matter is None or not route.min_version <= version <= route.max_version:
+            return True
+        if version >= route.first_flexible:
+            if position >= held or connection.buffer[position] != 0:
+                return True
+            position += 1
+        return route.contents_matter(connection, version, position, held, end)
 
     def hold_clients(self) -> None:
         """Let only other brokers in until `release_clients`. In a cluster the listeners open before the first image is
@@ -204,7 +180,7 @@ class Dispatcher:
                 return False
         return route.spec.inter_broker_only or not listener.is_control
 
-    def _may_speak_as_broker(self, connection: Connection, route: Route) -> bool:
+    def may_speak_as_broker(self, connection: Connection, route: Route) -> bool:
         """Internal messages are not even decoded before the other side has proven to be a broker."""
         known = route.spec.key == PROOF_KEY or connection.broker_id >= 0 or self.accepts_unproven
         if known and (connection.listener.is_inter_broker or connection.listener.is_control):
@@ -248,141 +224,10 @@ class Dispatcher:
         connection.slots.append(slot)
         return slot
 
-    # Cold requests: decoded as a whole, handled by a coroutine, one at a time per connection ---------------------
-
-    def context(self, connection: Connection, route: Route, version: int, correlation_id: int) -> RequestContext:
-        return RequestContext(
-            api_key=route.spec.key,
-            api_version=version,
-            correlation_id=correlation_id,
-            client_id=self.client_id(connection),
-            client_host=connection.client_host,
-            listener_name=connection.listener.name,
-            principal=connection.principal,
-            broker_id=connection.broker_id,
-            connection=connection,
-        )
-
-    def start_cold(
-        self, connection: Connection, route: Route, version: int, correlation_id: int, position: int, end: int
-    ) -> None:
-        from penstock.protocol import messages
-
-        if route.spec.inter_broker_only and not self._may_speak_as_broker(connection, route):
-            return
-        data = bytes(connection.view[position:end])
-        context = self.context(connection, route, version, correlation_id)
-        if len(data) > LARGE_REQUEST_BYTES:
-            if len(data) > LARGEST_REQUEST_BYTES and route.spec.key not in _CARRY_BYTES:
-                raise MalformedFrame(f"{route.spec.name} of {len(data)} bytes")
-            self.large.start(connection, route, context, data)
-            return
-        try:
-            request = self.decode(route, version, data)
-        except messages.MalformedMessage as error:
-            raise MalformedFrame(str(error)) from error
-        self.run_cold(connection, route, context, request)
-
-    def decode(self, route: Route, version: int, data: bytes) -> Any:
-        if route.decode is not None:
-            return route.decode(version, data)
-        from penstock.protocol import messages
-
-        return messages.decode_request(route.spec.key, version, data)
-
     def refuse_malformed(self, connection: Connection, error: Exception) -> None:
         logger.info("closing client=%s: %s", connection.client_host, error)
         self.stats.malformed.value += 1
         connection.close()
-
-    def run_cold(self, connection: Connection, route: Route, context: RequestContext, request: Any) -> None:
-        slot = self.new_slot(connection, route)
-        connection.busy = True
-        task = self.loop.create_task(self._answer(connection, slot, route, context, request))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-
-    async def _answer(
-        self, connection: Connection, slot: Slot, route: Route, context: RequestContext, request: Any
-    ) -> None:
-        try:
-            if self.broker.quotas is None:
-                response = await self._handle(route, context, request)
-            else:
-                response = await self._handle_metered(connection, route, context, request)
-            if response is None:
-                parts: Any = ()
-            elif is_large(response):
-                parts = await self.large.encode(route, context, response)
-            else:
-                parts = self.encode(route, context, response)
-            if code := getattr(response, "error_code", 0):
-                route.stats.error(code)
-        except asyncio.CancelledError:
-            connection.close()
-            raise
-        except MalformedMessage as error:
-            logger.info("closing client=%s: %s", connection.client_host, error)
-            connection.close()
-            return
-        except Exception:
-            logger.exception("closing client=%s: %s failed", connection.client_host, route.spec.name)
-            route.stats.error(UNKNOWN_SERVER_ERROR)
-            self.stats.ran_into_bug(route.spec.name, "closed")
-            connection.close()
-            return
-        connection.finish(slot, parts)
-        if context.throttle_time_ms > 0:
-            connection.mute(context.throttle_time_ms / 1000)
-
-    async def _handle_metered(self, connection: Connection, route: Route, context: RequestContext, request: Any) -> Any:
-        """The same where quotas are set: the time that it took counts, and the answer tells the pause."""
-        from penstock.broker.quota_metering import Stopwatch
-
-        watch = Stopwatch()
-        response = await watch.run(self._handle(route, context, request))
-        quotas = self.broker.quotas
-        if quotas is not None and not route.spec.inter_broker_only:
-            pause_ms = quotas.worked(connection, context.client_id, watch.seconds)
-            context.throttle_time_ms = max(context.throttle_time_ms, pause_ms)
-        if context.throttle_time_ms > 0 and hasattr(response, "throttle_time_ms"):
-            response.throttle_time_ms = context.throttle_time_ms
-        return response
-
-    async def _handle(self, route: Route, context: RequestContext, request: Any) -> Any:
-        try:
-            if context.api_key in NEED_COORDINATORS and not self.broker.coordinators.ready:
-                await self.broker.coordinators.ensure()
-            return await route.handle(self.broker, context, request)
-        except RequestRefused as refused:
-            code, message = refused.code, refused.message
-        except StoreError as error:
-            logger.warning("%s of client=%s: %s", route.spec.name, context.client_host, error)
-            code, message = KAFKA_STORAGE_ERROR, f"The cluster's metadata cannot be read or written now: {error}"
-        except MalformedMessage:
-            raise
-        except Exception:
-            logger.exception("%s of client=%s failed", route.spec.name, context.client_host)
-            self.stats.ran_into_bug(route.spec.name, "answered")
-            code, message = UNKNOWN_SERVER_ERROR, None
-        route.stats.error(code)
-        own = getattr(route.module, "error_response", None)
-        response = own(request, code, message) if own is not None else default_error_response(route.spec, code, message)
-        if response is None:
-            raise ConnectionAbortedError(f"{route.spec.name} has no answer that could carry error {code}")
-        return response
-
-    def encode(self, route: Route, context: RequestContext, response: Any) -> list[Any]:
-        from penstock.protocol import messages
-
-        version = context.api_version
-        if route.encode is not None:
-            body = route.encode(version, response)
-        else:
-            body = messages.encode_response(route.spec.key, version, response)
-        # ApiVersions keeps the old header for ever: the client does not know our versions when it reads it (KIP-511).
-        flexible = version >= route.first_flexible and route.spec.key != API_VERSIONS
-        return frame(context.correlation_id, flexible, body)
 
     # The end of a wake-up ----------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.connection_limits import plain_host
+from penstock.broker.network.connection_limits import plain_host
 from penstock.security.authentication import inter_broker_security
 from penstock.security.broker_proof import PROOF_FEATURE, PROOF_KEY, Dialler, ProofFailed, read_message
 from penstock.security.principal import ANONYMOUS, USER, Principal

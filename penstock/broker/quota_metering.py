@@ -10,15 +10,16 @@ from time import perf_counter
 from types import coroutine
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.wire import INT32
+from penstock.broker.network.wire import INT32
 from penstock.security.quota_limits import QuotaLimits
 from penstock.security.quota_nodes import quotas_in
 from penstock.security.quotas import ClientQuotas
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.connection import Connection
-    from penstock.broker.dispatch import Dispatcher, HotHandler, Route
+    from penstock.broker.dispatch import Dispatcher
+    from penstock.broker.network.connection import Connection
+    from penstock.broker.routes import HotHandler, Route
     from penstock.cluster.image import MetadataImage
 
 # Answers that begin with their throttle time, from this version on.

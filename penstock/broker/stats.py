@@ -78,7 +78,7 @@ def connect_sources(broker: Broker) -> None:
         return [((), sum(len(c.slots) for listener in broker.listeners for c in listener.connections))]
 
     def request_memory() -> LabelledValues:
-        return [((), sum(len(c.buffer) for listener in broker.listeners for c in listener.connections))]
+        return [((), sum(len(c.view) for listener in broker.listeners for c in listener.connections))]
 
     def parked() -> LabelledValues:
         polls = len(broker.dispatcher.long_polls)

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.writer_fences import fence_writer
 from penstock.client.errors import ClientError
 from penstock.coordinator.shard_log import Marker, Producer
 from penstock.coordinator.transaction.marker_sender import MarkerWrite
@@ -67,6 +68,9 @@ class TransactionLinks:
         if len(answers) != len(markers):
             raise ConnectionError(f"broker {node_id} answered {len(answers)} of {len(markers)} markers")
         return answers
+
+    async def fence(self, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]) -> bool:
+        return await fence_writer(self._broker, self._connect, producer_id, producer_epoch, partitions)
 
     # Verification ----------------------------------------------------------------------------------------------
 

@@ -8,42 +8,44 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli import cores
+from penstock.cli.options import Config, Set, parse_overrides
 from penstock.cli.typed import command, new_app
 from penstock.operate import admin
 from penstock.operate.brokers import broker_rows, known_broker, log_folders
-from penstock.operate.errors import ExitCode, UserError, usage_error
+from penstock.operate.errors import ExitCode, UserError
+from penstock.operate.machines import machines
 
 if TYPE_CHECKING:
     from penstock.base.settings import Settings
     from penstock.cli.session import Session
+    from penstock.cli.supervisor import Part
 
 app = new_app("Run one broker in the foreground; list and describe brokers.", no_args_is_help=False)
 
-Config = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", metavar="FILE", help="A file in the format of Kafka's server.properties."),
+Cores = Annotated[
+    int | None,
+    typer.Option(
+        "--cores",
+        min=1,
+        max=cores.MOST_CORES,
+        metavar="N",
+        help="Run N brokers with ids, ports and folders that follow each other; `${core}` is each one's number.",
+        show_default=False,
+    ),
 ]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="One setting; may be repeated.")
-]
-
-
-def parse_overrides(pairs: list[str] | None) -> dict[str, str]:
-    overrides = {}
-    for pair in pairs or []:
-        name, equals, value = pair.partition("=")
-        if not equals or not name.strip():
-            raise usage_error(f"--set {pair!r} is not NAME=VALUE", "for example --set log.retention.hours=24")
-        overrides[name.strip()] = value.strip()
-    return overrides
+Core = Annotated[int | None, typer.Option("--core", min=0, max=cores.MOST_CORES - 1, hidden=True)]
 
 
 @app.callback(invoke_without_command=True)
-def broker(ctx: typer.Context, config: Config = None, set_: Set = None) -> None:
+def broker(
+    ctx: typer.Context, config: Config = None, set_: Set = None, cores_: Cores = None, core: Core = None
+) -> None:
     """Run one broker in the foreground. Prints `ready: <listeners>` when it serves; Ctrl-C or SIGTERM stops it."""
     if ctx.invoked_subcommand is not None:
         return
     from penstock.base.settings import Settings, SettingsError
+    from penstock.base.settings.settings import given_texts
     from penstock.broker import server
 
     if config is not None and not config.is_file():
@@ -51,11 +53,42 @@ def broker(ctx: typer.Context, config: Config = None, set_: Set = None) -> None:
             f"there is no file {config}", "--config names a file like Kafka's server.properties", ExitCode.NOT_FOUND
         )
     try:
-        settings = Settings.load(config, parse_overrides(set_))
+        given = given_texts(config, parse_overrides(set_))
+        if cores_ is not None:
+            Settings(cores.settings_of_core(given, 0))
+            cores.check(given, cores_)
+            raise typer.Exit(_run_cores(cores_, config, set_))
+        settings = Settings.from_texts(given if core is None else cores.settings_of_core(given, core))
     except SettingsError as error:
         raise UserError(str(error), "docs/configuration.md lists every setting", ExitCode.USAGE) from error
     _warn_of_strangers(settings)
     raise typer.Exit(server.run(settings))
+
+
+def core_parts(count: int, config: Path | None, set_: list[str] | None) -> list[Part]:
+    """One part a broker; each reads the same file and makes of it what its number asks for."""
+    from penstock.cli.supervisor import Part
+
+    words = [word for pair in set_ or [] for word in ("--set", pair)]
+    if config is not None:
+        words += ["--config", str(config)]
+    command = [sys.executable, "-m", "penstock.cli.main", "broker", *words]
+    return [Part(f"broker {core}", [*command, "--core", str(core)], ready_prefix="ready:") for core in range(count)]
+
+
+def _run_cores(count: int, config: Path | None, set_: list[str] | None) -> int:
+    import asyncio
+
+    from penstock.cli.supervisor import Supervisor
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+
+    def ready() -> None:
+        say("ready: " + ", ".join(part.ready_line.removeprefix("ready:").strip() for part in parts))
+
+    parts = core_parts(count, config, set_)
+    return asyncio.run(Supervisor(say).run(parts, ready))
 
 
 def _warn_of_strangers(settings: Settings) -> None:
@@ -76,11 +109,12 @@ def _warn_of_strangers(settings: Settings) -> None:
 @command(app, "list")
 def list_brokers(session: Session) -> None:
     """List the live brokers and how much each holds and leads."""
-    session.output.rows(
-        broker_rows(session),
-        ["id", "address", "rack", "controller", "leads", "replicas"],
-        right=["id", "leads", "replicas"],
-    )
+    rows = broker_rows(session)
+    machine_of = machines(session)
+    for row in rows:
+        row["machine"] = machine_of.get(row["id"])
+    columns = ["id", "address", "rack", *(["machine"] if machine_of else []), "controller", "leads", "replicas"]
+    session.output.rows(rows, columns, right=["id", "leads", "replicas"])
 
 
 @command(app)

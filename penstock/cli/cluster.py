@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.broker import Set, parse_overrides
+from penstock.cli.options import Set, parse_overrides
 from penstock.cli.typed import local_command, new_app
 from penstock.operate.errors import ExitCode, UserError
 

@@ -56,7 +56,13 @@ def get(
         for c in sorted(configs.values(), key=lambda c: c.name)
         if (c.name in keys if keys else all_ or c.config_source != DEFAULT)
     ]
-    session.output.rows(rows, ["key", "value", "source"], empty="everything is at its default; --all shows it")
+    session.output.rows(rows, ["key", "value", "source"], empty=_nothing(resource, all_))
+
+
+def _nothing(resource: str, all_: bool) -> str:
+    if resource == "broker":
+        return "nothing is set for all brokers; `penstock config get broker:ID --all` shows what holds for one"
+    return f"{resource} has no settings of its own" if all_ else "everything is at its default; --all shows it"
 
 
 @command(app, "set")

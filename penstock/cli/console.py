@@ -42,6 +42,12 @@ def console(
     ] = False,
     users: Annotated[Path | None, typer.Option(help="File of users; `console add-user` fills it.")] = None,
     policy: Annotated[Path | None, typer.Option(help="TOML file: which roles see which topics and fields.")] = None,
+    access: Annotated[
+        Path | None,
+        typer.Option(
+            help="TOML file: logins by the brokers' SCRAM users or OpenID Connect, a principal for each role."
+        ),
+    ] = None,
     connect_port: Annotated[
         int | None,
         typer.Option(min=1, max=65535, help="Also answer as Kafka Connect does, about pipelines; 8083 is its port."),
@@ -71,6 +77,7 @@ def console(
         insecure=insecure,
         users=users,
         policy=policy,
+        access=access,
         connect_port=connect_port,
         token=os.environ.get("PENSTOCK_CONSOLE_TOKEN") or None,
     )

@@ -46,7 +46,7 @@ def consume(
     partition: Annotated[list[int] | None, typer.Option("--partition", help="Only this one; may be repeated.")] = None,
     until_end: Annotated[bool, typer.Option("--until-end", "-e", help="Stop at what is the end now.")] = False,
     until: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Stop at records of this time.")] = None,
-    count: Annotated[int, typer.Option("--count", "-n", min=0, help="Stop after so many.")] = 0,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many.")] = None,
     group: Annotated[
         str | None, typer.Option("--group", "-g", help="Read as a member of this group, and commit.")
     ] = None,
@@ -90,7 +90,7 @@ def consume(
     render = _renderer(session, format_, keys_only, key_separator, unescape(delimiter, "--delimiter"))
     accepts = _filter(filter_)
     reader = Reader(session, topics, partition, isolation == "committed", group)
-    ends = Ends(count=count, until_ms=parse_time(until) if until else None)
+    ends = Ends(count=count or 0, until_ms=parse_time(until) if until else None)
     reader.start(from_beginning, parse_time(from_) if from_ else None, offset)
     if until_end or until is not None:
         ends.offsets = reader.end_offsets() if until_end else {}

@@ -11,7 +11,6 @@ from penstock.cli import suggest
 from penstock.cli.session import Session
 from penstock.cli.typed import command, new_app
 from penstock.operate.errors import ExitCode, UserError, usage_error
-from penstock.operate.letters import find_letters, letter_topics, letters, other_readers
 
 app = new_app("Dead-letter topics: list, show, redrive.")
 
@@ -23,6 +22,8 @@ Topic = Annotated[
 @command(app, "list")
 def list_topics(session: Session) -> None:
     """The dead-letter topics, how many records they hold, and the most frequent reason."""
+    from penstock.operate.letters import letter_topics, letters
+
     rows = []
     for topic in letter_topics(session):
         reasons: dict[str, int] = {}
@@ -44,6 +45,8 @@ def show(
     stack: Annotated[bool, typer.Option("--stack", help="With the stack trace.")] = False,
 ) -> None:
     """The records: where they came from, what is wrong with them, and what they hold."""
+    from penstock.operate.letters import find_letters, letters
+
     name = find_letters(session, topic)
     shown = 0
     for letter in letters(session, name):
@@ -98,8 +101,10 @@ def redrive(
 
     Topic, partition, key, value, headers and timestamp are those of the record, unless the topic would refuse or expire
     it: that is said. What --reason leaves out is there for the next redrive, and so are rows that missed an expectation
-    after a pipeline had changed them, unless --to names a topic for them.
+    after a pipeline had changed them, unless --to names a topic for them. `--to <pipeline>.retry` is read by that
+    pipeline alone, beside its source and as if from there; the topic is made when it is needed.
     """
+    from penstock.operate.letters import find_letters, other_readers
     from penstock.pipelines import redrive as work
 
     name = find_letters(session, topic)
@@ -118,6 +123,7 @@ def redrive(
         "redriven": result.written,
         "skipped": result.skipped,
         "left": result.left,
+        "refused": result.refused,
         "restamped": result.restamped,
         "moved": result.moved,
         "to": result.topics,
@@ -126,11 +132,14 @@ def redrive(
     }
     verb = "would be" if dry_run else "are"
     told = f"{result.written} records {verb} redriven, {result.skipped} skipped, {result.left} left"
+    for why, count in result.refused.items():
+        told += f"\n{count} of those left: {why}"
     if result.restamped:
         told += f"\n{result.restamped} of them with the time of now: their topic would refuse or expire the old one"
     if result.moved:
         told += f"\n{result.moved} of them to the partition of their key: theirs is not there any more"
     for target, groups in readers.items():
         if groups:
-            told += f"\n{target} is also read by {', '.join(groups)}: they get these records once more (--to avoids it)"
+            told += f"\n{target} is also read by {', '.join(groups)}: they get these records once more"
+            told += f" (--to {name.removesuffix('.dlq')}.retry, which only the pipeline reads, avoids it)"
     session.output.result(row, told)

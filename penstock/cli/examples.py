@@ -84,6 +84,11 @@ ELSEWHERE: dict[str, str] = {
     "pipeline validate": "penstock pipeline validate examples/pipelines/clean-orders.yml",
     "pipeline dry-run": "penstock pipeline dry-run examples/pipelines/clean-orders.yml",
     "pipeline diff": "penstock pipeline diff examples/pipelines/clean-orders.yml",
+    "pipeline backfill": (
+        "penstock pipeline backfill examples/pipelines/clean-orders.yml --from 2026-11-01 --to 2026-11-02 --suffix .v2"
+    ),
+    "pipeline compare": "penstock pipeline compare orders.clean orders.clean.v2",
+    "pipeline repoint": "penstock pipeline repoint clean-orders --suffix .v2 --dry-run",
     "pipeline test": (
         "penstock pipeline test examples/pipelines/clean-orders.yml examples/pipelines/clean-orders.cases.yml"
     ),

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import suggest
-from penstock.cli.topic import Yes, confirm
+from penstock.cli.options import Yes, confirm
 from penstock.cli.typed import command, new_app
 from penstock.operate import admin
-from penstock.operate.errors import ExitCode, UserError, usage_error
+from penstock.operate.errors import ExitCode, UserError, not_among, usage_error
 from penstock.operate.group_reset import chosen_partitions, plan_reset
 from penstock.operate.groups import (
     all_groups,
@@ -42,7 +42,7 @@ def list_groups(
 ) -> None:
     """List groups with their state and type."""
     if state is not None and state.lower() not in map(str.lower, GROUP_STATES):
-        raise usage_error(f"--state {state!r} is unknown", f"there is {', '.join(GROUP_STATES)}")
+        raise not_among("--state", state, GROUP_STATES)
     rows = [
         {"group": name, "state": g.group_state, "type": g.group_type or "classic", "protocol": g.protocol_type or None}
         for name, g in sorted(all_groups(session).items())
@@ -189,6 +189,8 @@ def rebalances(
 ) -> None:
     """Show a group's last rebalances: why, who, how long, how many partitions moved."""
     rows = rebalance_journal(session, name)[-count:]
+    if not rows:
+        known_group(session, name)
     for row in rows:
         row["when"] = format_time(row["at_ms"])
         row["cause"] = ", ".join(f"{cause['member']} {cause['kind']}".strip() for cause in row["causes"])

@@ -95,7 +95,7 @@ def accept_loss(
     whose last in-sync replica is lost waits for `penstock partition elect --unclean`; one without other replicas
     begins empty.
     """
-    from penstock.cli.topic import confirm
+    from penstock.cli.options import confirm
     from penstock.log.log_directory import accept_loss as accept
 
     confirm(f"Give up every replica that the broker of {directory} does not find?", yes or output.as_json)

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from penstock.base import supervised
+from penstock.base.printable import printable
 from penstock.base.version import __version__
 from penstock.cli.commands import COMMANDS
 from penstock.operate.errors import NOBODY, ExitCode, UserError
@@ -15,17 +16,28 @@ from penstock.operate.errors import NOBODY, ExitCode, UserError
 if TYPE_CHECKING:
     import typer
 
+_OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
 
 def main() -> None:
-    arguments = sys.argv[1:]
-    if arguments in ([], ["--help"], ["-h"]) and "_PENSTOCK_COMPLETE" not in os.environ:
-        sys.stdout.write(overview())
-        sys.exit(ExitCode.OK)
-    if arguments in (["--version"], ["-V"]):
-        sys.stdout.write(f"penstock {__version__}\n")
-        sys.exit(ExitCode.OK)
+    _open_what_is_closed()
     supervised.end_with_supervisor()
-    sys.exit(run(arguments))
+    sys.exit(run(sys.argv[1:]))
+
+
+def _open_what_is_closed() -> None:
+    """A shell's `>&-` hands us no output at all. The next file or socket would get its number, and be written to.
+
+    What stands in its place refuses to be written, as a full disk does; errors go nowhere. Input stays None."""
+    for number, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, mode)  # gets the lowest number that is free: this one
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
 
 
 def overview() -> str:
@@ -101,7 +113,7 @@ def _finish_help(command: Any, path: str) -> None:
 def _value_name(parameter: Any) -> str:
     if getattr(parameter, "is_flag", False):
         return " "  # nothing follows a flag
-    if parameter.type_descriptor.annotation in (int, float, list[int]):
+    if parameter.type.name.startswith(("int", "float")):
         return "N"
     return str(parameter.name).strip("_").upper().replace("_", "-")
 
@@ -109,6 +121,11 @@ def _value_name(parameter: Any) -> str:
 def run(arguments: list[str]) -> int:
     """Run one command line; the exit code. Only here are errors turned into text."""
     try:
+        known = _known_at_once(arguments)
+        if known is not None:
+            sys.stdout.write(known)
+            sys.stdout.flush()
+            return ExitCode.OK
         if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
             raise unknown_command(arguments[0])
         result = build().main(args=arguments, prog_name="penstock", standalone_mode=False)
@@ -129,15 +146,27 @@ def run(arguments: list[str]) -> int:
         return _from_library(error)
 
 
+def _known_at_once(arguments: list[str]) -> str | None:
+    """What needs no command to be built: help of the whole, and the version."""
+    if arguments in ([], ["--help"], ["-h"]) and "_PENSTOCK_COMPLETE" not in os.environ:
+        return overview()
+    return f"penstock {__version__}\n" if arguments in (["--version"], ["-V"]) else None
+
+
 def _pipe_closed() -> int:
-    """The reader of our pipe has seen enough: not an error. Keep the interpreter from complaining at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """The reader of our pipe has seen enough: not an error."""
+    _give_up_output()
     return ExitCode.OK
+
+
+def _give_up_output() -> None:
+    """Keeps the interpreter from meeting the same output again, and complaining, at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _output_refused(error: OSError) -> int:
     """Standard output goes to a disk that is full or broken; what is still buffered cannot be written either."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _give_up_output()
     return _complain(
         f"the output could not be written: {error.strerror}", "make room and run it again", ExitCode.FAILED
     )
@@ -166,7 +195,10 @@ def _from_library(error: Exception) -> int:
 
         told = refuse(error.code, error.what, error.detail)
         return _complain(told.message, told.hint, told.code)
-    if isinstance(error, AuthenticationFailed | UnsupportedApi):
+    if isinstance(error, AuthenticationFailed):
+        hint = "-X NAME=VALUE says how to log in, `penstock profile set` keeps it under a name for -p"
+        return _complain(str(error), hint, ExitCode.REFUSED)
+    if isinstance(error, UnsupportedApi):
         return _complain(str(error), None, ExitCode.REFUSED)
     if isinstance(error, BrokerUnreachable):
         return _complain(f"no broker answers: {str(error).splitlines()[-1].strip()}", NOBODY, ExitCode.UNREACHABLE)
@@ -177,8 +209,11 @@ def _from_library(error: Exception) -> int:
     if isinstance(error, OSError) and error.filename is not None:
         code = ExitCode.NOT_FOUND if isinstance(error, FileNotFoundError) else ExitCode.FAILED
         return _complain(f"{error.filename}: {error.strerror}", None, code)
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+    if isinstance(error, OSError) and error.errno in _OUTPUT_ERRORS:
         return _output_refused(error)
+    if isinstance(error, OSError) and error.errno == errno.EBADF and sys.stdout.name == 1:  # what we have put there
+        _give_up_output()
+        return _complain("standard output is closed", "send it somewhere: > FILE, or > /dev/null", ExitCode.FAILED)
     raise error
 
 
@@ -192,8 +227,11 @@ def _from_librdkafka(error: Any) -> int:
 
 
 def _complain(message: str, hint: str | None, code: int) -> int:
-    sys.stdout.flush()
-    sys.stderr.write(f"penstock: {message}\n" + (f"  {hint}\n" if hint else ""))
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _give_up_output()  # the complaint is what counts
+    sys.stderr.write(printable(f"penstock: {message}\n" + (f"  {hint}\n" if hint else "")))
     return code
 
 

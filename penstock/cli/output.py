@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
+from penstock.base.printable import printable, printable_cell
+
 Row = Mapping[str, Any]
 
 
@@ -22,8 +24,18 @@ class Output:
     def is_terminal(self) -> bool:
         return self._stream.isatty()
 
-    def rows(self, rows: Iterable[Row], columns: Sequence[str], *, right: Sequence[str] = (), empty: str = "") -> None:
-        """A table of these columns; as JSON every field of a row, also those that the table leaves out."""
+    def rows(
+        self,
+        rows: Iterable[Row],
+        columns: Sequence[str],
+        *,
+        right: Sequence[str] = (),
+        empty: str = "",
+        as_named: bool = False,
+    ) -> None:
+        """A table of these columns; as JSON every field of a row, also those that the table leaves out.
+
+        Titles are made of the columns' names, or are these names where somebody else chose them."""
         if self.as_json:
             for row in rows:
                 self.record(row)
@@ -33,10 +45,12 @@ class Output:
             if empty:
                 self.note(empty)
             return
+        aligned = [column in right for column in columns]
         if self.is_terminal:
-            self._rich_table(shown, columns, right)
+            self._rich_table(shown, columns if as_named else [column.replace("_", " ") for column in columns], aligned)
         else:
-            self._plain_table(shown, columns, right)
+            named = columns if as_named else [column.upper().replace("_", "-") for column in columns]
+            self._plain_table(shown, named, aligned)
 
     def record(self, row: Row) -> None:
         """One JSON object on one line."""
@@ -47,34 +61,33 @@ class Output:
         if self.as_json:
             self.record(row)
         else:
-            self._stream.write(sentence + "\n")
+            self.text(sentence)
 
     def text(self, line: str) -> None:
-        self._stream.write(line + "\n")
+        self._stream.write(printable(line) + "\n")
 
     def note(self, line: str) -> None:
         """Said beside the data: to standard error, so that pipes stay clean."""
-        sys.stderr.write(line + "\n")
+        sys.stderr.write(printable(line) + "\n")
 
-    def _plain_table(self, shown: list[list[str]], columns: Sequence[str], right: Sequence[str]) -> None:
-        titles = [column.upper().replace("_", "-") for column in columns]
-        widths = [max(len(line[n]) for line in [titles, *shown]) for n in range(len(columns))]
+    def _plain_table(self, shown: list[list[str]], titles: Sequence[str], right: Sequence[bool]) -> None:
+        widths = [max(len(line[n]) for line in [titles, *shown]) for n in range(len(titles))]
         for line in [titles, *shown]:
             cells = [
-                cell.rjust(width) if column in right else cell.ljust(width)
-                for cell, width, column in zip(line, widths, columns, strict=True)
+                cell.rjust(width) if is_right else cell.ljust(width)
+                for cell, width, is_right in zip(line, widths, right, strict=True)
             ]
             self._stream.write("  ".join(cells).rstrip() + "\n")
 
-    def _rich_table(self, shown: list[list[str]], columns: Sequence[str], right: Sequence[str]) -> None:
+    def _rich_table(self, shown: list[list[str]], titles: Sequence[str], right: Sequence[bool]) -> None:
         from rich import box
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
         table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-        for column in columns:
-            table.add_column(column.replace("_", " "), justify="right" if column in right else "left", overflow="fold")
+        for title, is_right in zip(titles, right, strict=True):
+            table.add_column(title, justify="right" if is_right else "left", overflow="fold")
         for line in shown:
             table.add_row(*(Text(cell) for cell in line))
         Console(file=self._stream, highlight=False).print(table)
@@ -120,7 +133,7 @@ def _text(value: Any) -> str:
         return ",".join(_text(item) for item in value)
     if isinstance(value, Mapping):
         return " ".join(f"{key}={_text(item)}" for key, item in value.items())
-    return str(value)
+    return printable_cell(str(value))
 
 
 def _jsonable(value: Any) -> Any:

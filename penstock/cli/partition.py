@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import suggest
-from penstock.cli.topic import Yes, confirm
+from penstock.cli.options import Yes, confirm
 from penstock.cli.typed import command, new_app
 from penstock.operate import admin
 from penstock.operate.brokers import known_broker, log_folders, move_to_folder, replicas_on

@@ -12,58 +12,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli import pipeline_views as views
+from penstock.cli.options import Yes, confirm
 from penstock.cli.output import Output
+from penstock.cli.pipeline_base import (
+    Backfill,
+    DiscardState,
+    File,
+    Master,
+    Name,
+    Reset,
+    StateDir,
+    app,
+    insist_on_spark,
+    load,
+    place_of,
+    session_for,
+)
 from penstock.cli.session import Session
-from penstock.cli.topic import Yes, confirm
-from penstock.cli.typed import command, local_command, new_app
+from penstock.cli.typed import command, local_command
 from penstock.operate.errors import ExitCode, UserError, not_found, usage_error
 from penstock.operate.pipelines import list_row, log_line, status_rows
 
 if TYPE_CHECKING:
     from penstock.pipelines.control.store import Applied
-    from penstock.pipelines.spec import PipelineSpec
-
-app = new_app("Data pipelines on Spark: validate, run, apply, watch.")
-
-File = Annotated[Path, typer.Argument(help="A pipeline in YAML, SQL or Python, or Spark's own spark-pipeline.yml.")]
-Name = Annotated[str, typer.Argument(help="An applied pipeline.")]
-StateDir = Annotated[str, typer.Option(help="Where checkpoints live: a folder, or any path that Spark can write.")]
-Reset = Annotated[bool, typer.Option("--reset", help="Forget what was read; sinks get everything again.")]
-Backfill = Annotated[bool, typer.Option("--backfill", help="Read from the beginning and rewrite the tables.")]
-Master = Annotated[str | None, typer.Option(help="Where Spark runs, for example spark://host:7077.")]
-
-
-def load(path: Path) -> PipelineSpec:
-    from penstock.pipelines.load import load as load_spec
-    from penstock.pipelines.spec import SpecError
-
-    try:
-        return load_spec(path)
-    except SpecError as error:
-        code = ExitCode.NOT_FOUND if not path.is_file() else ExitCode.REFUSED
-        raise UserError(str(error), "examples/pipelines shows one of each kind", code) from None
-
-
-def insist_on_spark() -> None:
-    import importlib.util
-
-    if importlib.util.find_spec("pyspark") is None:
-        raise UserError("pipelines need Spark", "install it with: pip install 'penstock[spark]'")
-
-
-def _session_for(spec: PipelineSpec, master: str | None = None) -> Any:
-    from penstock.pipelines.secrets import resolve
-    from penstock.pipelines.spark.session import session
-
-    insist_on_spark()
-    settings = {"spark.driver.memory": "1g", **resolve(spec.settings.spark)}
-    return session(f"penstock {spec.name}", master=master or spec.settings.master, settings=settings, log_level="off")
-
-
-def _place(session: Session, state_dir: str) -> Any:
-    from penstock.pipelines.execution import Place
-
-    return Place(session.properties, state_dir)
 
 
 @local_command(app)
@@ -91,9 +62,9 @@ def dry_run(
         _declarative(session, file, dry=True)
         return
     spec = load(file)
-    spark = _session_for(spec, master)
+    spark = session_for(spec, master)
     try:
-        _, prepared = Execution.prepare(spec, spark, _place(session, state_dir), keep=False)
+        _, prepared = Execution.prepare(spec, spark, place_of(session, state_dir), keep=False)
     except SpecError as error:
         raise UserError(str(error), None, ExitCode.REFUSED) from None
     rows = [
@@ -104,30 +75,6 @@ def dry_run(
 
 
 @command(app)
-def diff(session: Session, file: File, state_dir: StateDir = "penstock-data/pipelines", master: Master = None) -> None:
-    """What applying a pipeline would change, and which offsets and state its checkpoints would lose. Writes nothing."""
-    from penstock.pipelines.control.store import PipelineStore
-    from penstock.pipelines.difference import spec_changes, state_changes
-    from penstock.pipelines.execution import Execution
-    from penstock.pipelines.spec import SpecError
-
-    spec = load(file)
-    applied = PipelineStore(session.client).all().get(spec.name)
-    changes = spec_changes({} if applied is None else applied.spec, spec.to_data())
-    spark, place = _session_for(spec, master), _place(session, state_dir)
-    try:
-        now = Execution(spec, spark, place, keep=False).fingerprints()
-    except SpecError as error:
-        raise UserError(str(error), None, ExitCode.REFUSED) from None
-    rows = [{"what": item.place, "before": item.before, "after": item.after} for item in changes]
-    for query in state_changes(place.state_of(spec, spark), now):
-        goes_on = query.reason or "goes on where it was"
-        lost = f"; lost: {'; '.join(query.lost)}" if query.lost else ""
-        rows.append({"what": f"checkpoint of {query.query}", "before": "", "after": f"{goes_on}{lost}"})
-    session.output.rows(rows, ["what", "before", "after"])
-
-
-@command(app)
 def run(
     session: Session,
     file: File,
@@ -135,6 +82,7 @@ def run(
     state_dir: StateDir = "penstock-data/pipelines",
     reset: Reset = False,
     backfill: Backfill = False,
+    discard_state: DiscardState = False,
     master: Master = None,
 ) -> None:
     """Run a pipeline in the foreground with a live view. Ctrl-C stops it; the next run goes on from there."""
@@ -148,8 +96,16 @@ def run(
         _declarative(session, file, dry=False, until_caught_up=until_caught_up)
         return
     spec = load(file)
-    place = _place(session, state_dir)
-    spark = _session_for(spec, master)
+    place = place_of(session, state_dir)
+    spark = session_for(spec, master)
+    _one_of(reset, backfill, discard_state)
+    if discard_state:
+        ending.fence(place.client(spec), spec.name)
+        try:
+            lost = ending.discard_state(place.client(spec), spec.name, place.state_of(spec, spark))
+        except SpecError as error:
+            raise UserError(str(error), None, ExitCode.REFUSED) from None
+        session.output.note(f"{spec.name} goes on where it was; lost: {'; '.join(lost) or 'nothing, it had no state'}")
     if reset or backfill:
         ending.fence(place.client(spec), spec.name)
         ending.reset(place.client(spec), spec.name, place.state_of(spec, spark), backfill=backfill)
@@ -199,19 +155,32 @@ def _stop_signals() -> threading.Event:
 
 
 @command(app)
-def apply(session: Session, file: File, reset: Reset = False, backfill: Backfill = False) -> None:
+def apply(
+    session: Session,
+    file: File,
+    reset: Reset = False,
+    backfill: Backfill = False,
+    discard_state: DiscardState = False,
+) -> None:
     """Store a pipeline in the cluster; a runner starts it, or restarts it if it has changed."""
     from penstock.pipelines.control.store import PipelineStore
     from penstock.pipelines.spec import SpecError
 
     spec = load(file)
     try:
-        asked = uuid.uuid4().hex if reset or backfill else None
-        applied = PipelineStore(session.client).apply(spec, reset=asked, backfill=backfill)
+        _one_of(reset, backfill, discard_state)
+        asked = uuid.uuid4().hex if reset or backfill or discard_state else None
+        store = PipelineStore(session.client)
+        applied = store.apply(spec, reset=asked, backfill=backfill, discard_state=discard_state)
     except SpecError as error:
         raise UserError(str(error), None, ExitCode.REFUSED) from None
     row = {"name": applied.name, "generation": applied.generation}
     session.output.result(row, f"applied {applied.name}, generation {applied.generation}")
+
+
+def _one_of(reset: bool, backfill: bool, discard_state: bool) -> None:
+    if discard_state and (reset or backfill):
+        raise usage_error("--discard-state keeps the offsets, --reset and --backfill forget them", "give one of them")
 
 
 @command(app, "list")
@@ -307,7 +276,10 @@ def logs(
         else:
             session.output.text(log_line(event))
     if not found:
-        session.output.note(f"nothing is known of {name}")
+        from penstock.pipelines.control.store import PipelineStore
+
+        _known(PipelineStore(session.client).all(), name)
+        session.output.note(f"{name} has said nothing yet")
 
 
 @local_command(app)
@@ -316,11 +288,15 @@ def test(
 ) -> None:
     """Run a pipeline on given records, without a cluster, and compare what its sinks get."""
     from penstock.pipelines.spec import SpecError
-    from penstock.pipelines.trial import run_cases
+    from penstock.pipelines.trial import read_cases, run_case
 
     spec = load(file)
+    if not cases.is_file():
+        raise UserError(f"there is no file {cases}", code=ExitCode.NOT_FOUND)
     try:
-        results = run_cases(spec, _session_for(spec), cases)
+        given = read_cases(spec, cases)  # Spark takes a while to start: mistakes are told before
+        spark = session_for(spec)
+        results = [run_case(spec, spark, case) for case in given]
     except SpecError as error:
         raise UserError(str(error), None, ExitCode.REFUSED) from None
     for result in results:
@@ -344,9 +320,18 @@ def runner(
     secrets_dir: Annotated[
         str | None, typer.Option(help="${file:PATH} is looked up inside this folder; without it no file is.")
     ] = None,
+    open_connector: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A console's editors may apply pipelines with this connector; repeat it."),
+    ] = None,
+    open_secret: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="… and with these secrets: env:NAME_*, file:PATH; repeat it."),
+    ] = None,
 ) -> None:
     """Run applied pipelines, sharing them with the other runners of the cluster. Prints `ready:` when it has joined."""
     from penstock.pipelines.control.metrics import RunnerMetrics
+    from penstock.pipelines.control.registration import Opened
     from penstock.pipelines.control.runner import Runner
     from penstock.pipelines.secrets import Allowed, allow
     from penstock.pipelines.storage import is_local
@@ -365,4 +350,8 @@ def runner(
 
     allowed = Allowed(env_prefix, secrets_dir)
     allow(allowed)
-    Runner(session.properties, state_dir, metrics, allowed).run(stopping.is_set, ready)
+    opened = Opened(tuple(open_connector or ()), tuple(open_secret or ())) if open_connector or open_secret else None
+    Runner(session.properties, state_dir, metrics, allowed, opened).run(stopping.is_set, ready)
+
+
+from penstock.cli import pipeline_change  # noqa: E402, F401 - its commands come last

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     pass
 
 STATUS_COLUMNS = [
-    "pipeline", "state", "query", "batch", "rows", "rows_per_second", "lag", "batch_ms", "state_rows", "watermark",
-    "error",
+    "pipeline", "state", "query", "batch", "rows", "rows_per_second", "lag", "batch_ms", "state_rows", "late",
+    "watermark", "error",
 ]  # fmt: skip
-STATUS_NUMBERS = ["batch", "rows", "rows_per_second", "lag", "batch_ms", "state_rows"]
+STATUS_NUMBERS = ["batch", "rows", "rows_per_second", "lag", "batch_ms", "state_rows", "late"]
 
 
 @contextlib.contextmanager
@@ -43,7 +43,7 @@ def live_view(output: Output, name: str) -> Iterator[Callable[[str, Mapping[str,
 
     def table() -> Table:
         made = Table(title=name, title_justify="left", box=None)
-        columns = ["query", "batch", "rows", "rows_per_second", "lag", "batch_ms", "state_rows", "watermark"]
+        columns = ["query", "batch", "rows", "rows_per_second", "lag", "batch_ms", "state_rows", "late", "watermark"]
         for column in columns:
             made.add_column(column.replace("_", " "), justify="left" if column == "query" else "right")
         for row in newest.values():

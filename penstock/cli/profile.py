@@ -9,6 +9,7 @@ import typer
 from penstock.cli import suggest
 from penstock.cli.typed import local_command, new_app
 from penstock.operate import profiles
+from penstock.operate.client_properties import insist_on_known
 from penstock.operate.errors import not_found, usage_error
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ def set_(
     output: Output, name: Name, pairs: Annotated[list[str], typer.Argument(metavar="KEY=VALUE…", show_default=False)]
 ) -> None:
     """Make or change a profile, e.g. bootstrap.servers=host:9092 security.protocol=SASL_SSL; KEY= removes one."""
+    if not name.strip():
+        raise usage_error("a profile needs a name", "for example penstock profile set staging bootstrap.servers=…")
     known = profiles.all_profiles()
     properties = known.setdefault(name, {})
     for pair in pairs:
@@ -59,6 +62,7 @@ def set_(
         if not equals or not key:
             raise usage_error(f"{pair!r} is not KEY=VALUE", "for example bootstrap.servers=localhost:9092")
         if value:
+            insist_on_known([key], name)
             properties[key] = value
         else:
             properties.pop(key, None)

@@ -16,7 +16,7 @@ MEANINGS = {
     ExitCode.USAGE: "the command line makes no sense",
     ExitCode.UNREACHABLE: "no broker answers",
     ExitCode.NOT_FOUND: "an unknown topic, group, broker, file, …",
-    ExitCode.REFUSED: "the broker said no",
+    ExitCode.REFUSED: "it was refused: by the broker, or by what checks pipelines and queries",
     ExitCode.INCOMPLETE: "some of it was done; the output says which",
     ExitCode.UNHEALTHY: "doctor, verify or status found problems",
     ExitCode.INTERRUPTED: "Ctrl-C",

@@ -29,10 +29,10 @@ def sql(
     limit: Annotated[int, typer.Option(min=1, help="Show at most so many rows.")] = 1000,
 ) -> None:
     """Query topics: every record between two times, decoded. `_key`, `_offset`, `_timestamp`, … are columns too."""
-    from penstock.cli.pipeline import insist_on_spark
+    from penstock.cli.pipeline_base import insist_on_spark
 
     insist_on_spark()
-    from penstock.pipelines.adhoc import Defaults
+    from penstock.pipelines.adhoc import Defaults, insist_on_topics
     from penstock.pipelines.adhoc import query as run_query
     from penstock.pipelines.problems import reason_of
     from penstock.pipelines.spark.session import session as spark_session
@@ -40,8 +40,9 @@ def sql(
 
     if parquet is not None and parquet.exists():
         raise usage_error(f"{parquet} exists already", "choose a new folder")
-    spark = spark_session("penstock sql", log_level="off")
     try:
+        insist_on_topics(query)  # Spark takes a while to start
+        spark = spark_session("penstock sql", log_level="off")
         rows = run_query(query, spark, session.properties, Defaults(format_, since, until))
         if parquet is not None:
             rows.write.parquet(str(parquet))
@@ -53,7 +54,7 @@ def sql(
         raise UserError(str(error), None, ExitCode.REFUSED) from None
     except Exception as error:
         raise UserError(reason_of(error)) from None
-    session.output.rows([_row(row) for row in found[:limit]], rows.columns, empty="no rows")
+    session.output.rows([_row(row) for row in found[:limit]], rows.columns, empty="no rows", as_named=True)
     if len(found) > limit:
         session.output.note(f"only the first {limit} rows are shown; --limit shows more, --parquet keeps all")
 

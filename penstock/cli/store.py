@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.broker import Config, Set, parse_overrides
+from penstock.cli.options import Config, Set, parse_overrides
 from penstock.cli.typed import local_command, new_app
 from penstock.operate.errors import ExitCode, UserError, usage_error
 

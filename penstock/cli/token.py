@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.topic import Yes, confirm
+from penstock.cli.options import Yes, confirm
 from penstock.cli.typed import command, new_app
 from penstock.operate import tokens
 from penstock.operate.positions import format_time, parse_duration

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.typed import command, new_app
-from penstock.console.snapshot import Snapshot, look
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session
+    from penstock.console.snapshot import Snapshot
 
 app = new_app("Watch topics, groups and brokers live in the terminal.", no_args_is_help=False)
 
@@ -26,6 +26,8 @@ def top(
     count: Annotated[int, typer.Option("--count", "-n", min=0, help="Stop after so many looks; 0: never.")] = 0,
 ) -> None:
     """Busiest topics, groups that are furthest behind, and brokers. Ctrl-C ends it."""
+    from penstock.console.snapshot import look
+
     before = look(session, None)
     looks = 0
     if session.output.as_json or not session.output.is_terminal:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli import suggest
+from penstock.cli.options import Yes, confirm
 from penstock.cli.transfer import register as register_transfers
 from penstock.cli.typed import command, new_app
 from penstock.operate import admin
+from penstock.operate.configs import check_names
 from penstock.operate.errors import ExitCode, UserError, usage_error
+from penstock.operate.machines import by_machine, close_together, machines
 from penstock.operate.topics import (
     create_topics,
     delete_records,
@@ -33,7 +35,6 @@ Names = Annotated[list[str], typer.Argument(metavar="TOPIC…", show_default=Fal
 Config = Annotated[
     list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="A setting; may be repeated.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 All = Annotated[bool, typer.Option("--all", "-a", help="Also internal topics, whose names start with __.")]
 
 
@@ -60,15 +61,6 @@ def parse_assignment(words: list[str]) -> dict[int, list[int]]:
             hint = "for example --assign 0:1,2 --assign 1:2,3, each partition once"
             raise usage_error(f"--assign {word!r} is not PARTITION:ID,ID…", hint) from None
     return placed
-
-
-def confirm(question: str, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise usage_error(f"{question} Nobody is there to answer", "add --yes")
-    if not typer.confirm(question):
-        raise UserError("nothing was done")
 
 
 @command(app, "list")
@@ -101,13 +93,22 @@ def describe(session: Session, name: Name) -> None:
     rows = partition_rows(session, topic)
     configs = admin.describe_configs(session, admin.TOPIC_RESOURCE, name)
     own = {c.name: c.value for c in configs if c.config_source == 1}
+    machine_of = machines(session)
     if session.output.as_json:
-        session.output.record({"name": name, "topic_id": str(topic.topic_id), "configs": own, "partitions": rows})
+        known = {"machines": by_machine(machine_of)} if machine_of else {}
+        session.output.record(
+            {"name": name, "topic_id": str(topic.topic_id), "configs": own, **known, "partitions": rows}
+        )
         return
     session.output.text(f"{name}  id {topic.topic_id}")
     session.output.text(f"settings: {', '.join(f'{k}={v}' for k, v in sorted(own.items())) or 'all at their defaults'}")
     columns = ["partition", "leader", "replicas", "isr", "start", "end", "records"]
     session.output.rows(rows, columns, right=["partition", "leader", "start", "end", "records"])
+    for machine, brokers in by_machine(machine_of).items():
+        session.output.text(f"machine {machine}: brokers {', '.join(map(str, brokers))}")
+    together = [row["partition"] for row in rows if close_together(row["replicas"], machine_of)]
+    if together:
+        session.output.text(f"several copies on one machine: partitions {', '.join(map(str, together))}")
 
 
 @command(app)
@@ -170,6 +171,7 @@ def alter(
     changes += [(key, 1, None) for key in reset or []]
     if not changes:
         raise usage_error("nothing to change", "--config KEY=VALUE sets, --reset KEY goes back to the default")
+    check_names(session, admin.TOPIC_RESOURCE, name, reset or [])  # a broker takes the deletion of any name
     admin.alter_configs(session, admin.TOPIC_RESOURCE, name, changes)
     session.output.result({"name": name, "changed": [key for key, _, _ in changes]}, f"{name} changed")
 

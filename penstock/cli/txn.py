@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import suggest
-from penstock.cli.topic import Yes, confirm
+from penstock.cli.options import Yes, confirm
 from penstock.cli.typed import command, new_app
-from penstock.operate.errors import usage_error
+from penstock.operate.errors import not_among, usage_error
 from penstock.operate.positions import parse_duration
 from penstock.operate.transactions import (
     abort_by_id,
@@ -26,6 +26,16 @@ if TYPE_CHECKING:
 
 app = new_app("Transactions: list, describe, abort, find hanging ones.")
 
+STATES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
 Id = Annotated[str, typer.Argument(metavar="TRANSACTIONAL-ID", show_default=False)]
 
 
@@ -35,6 +45,8 @@ def list_transactions(
     state: Annotated[str | None, typer.Option("--state", help="Ongoing, Empty, CompleteCommit, …")] = None,
 ) -> None:
     """List transactional ids with their state and, of open ones, their age."""
+    if state is not None and state.lower() not in map(str.lower, STATES):
+        raise not_among("--state", state, STATES)
     rows = [
         transaction_row(described(session, t.transactional_id))
         for t in listed(session)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 import socket
 import sys
 from pathlib import Path
@@ -11,7 +12,10 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.broker import Set, parse_overrides
+from penstock.base.settings.table import EMBEDDED_DEFAULTS
+from penstock.cli import cores
+from penstock.cli.broker import core_parts
+from penstock.cli.options import Set, parse_overrides
 from penstock.cli.supervisor import Part, Supervisor
 from penstock.cli.typed import new_app
 from penstock.operate.errors import ExitCode, UserError
@@ -31,6 +35,16 @@ Secure = Annotated[
     bool, typer.Option("--secure", help="With TLS, a first administrator and ACLs; makes a profile to use it with.")
 ]
 ProfileName = Annotated[str, typer.Option("--profile", metavar="NAME", help="Name of the profile that --secure makes.")]
+UpCores = Annotated[
+    int,
+    typer.Option(
+        "--cores",
+        min=1,
+        max=cores.MOST_CORES,
+        metavar="N",
+        help="Start N brokers, one a core, on ports that follow each other, and a ZooKeeper for them to meet at.",
+    ),
+]
 Pipelines = Annotated[bool, typer.Option("--pipelines/--no-pipelines", help="Run applied pipelines (needs Spark).")]
 
 
@@ -45,6 +59,7 @@ def up(
     console: Console = True,
     secure: Secure = False,
     profile: ProfileName = "secure",
+    cores_: UpCores = 1,
     set_: Set = None,
 ) -> None:
     """Start a broker on 127.0.0.1:9092 with its data under ./penstock-data. Ctrl-C stops everything in order."""
@@ -55,8 +70,10 @@ def up(
         **parse_overrides(set_),
     }
     host, port = _first_listener(settings["listeners"])
-    for number, what in ((port, "--port"), (metrics_port, "--metrics-port")):
-        _insist_on_free(number, what)
+    for core in range(cores_):
+        for number, what in ((port + core, "--port"), (metrics_port + core, "--metrics-port")):
+            _insist_on_free(number, what)
+    _insist_on_folder(data_dir)
     has_spark = importlib.util.find_spec("pyspark") is not None
     if demo and not has_spark:
         raise UserError("the demo needs Spark", "install it with: pip install 'penstock[spark]'")
@@ -71,7 +88,7 @@ def up(
         # A file and not the command line, which every process of the machine can read.
         arguments = ["--config", str(prepare(data_dir, port, settings, profile))]
         there = ["-p", profile]
-    parts = [Part("broker", _penstock("broker", *arguments), ready_prefix="ready:")]
+    parts = _brokers(cores_, data_dir, port, settings, arguments, secure)
     console_part = _console(there, console_port, data_dir / "console") if console else None
     if console_part is not None:
         parts.append(console_part)
@@ -89,6 +106,38 @@ def up(
             )
         )
     )
+
+
+def _brokers(
+    count: int, data_dir: Path, port: int, settings: dict[str, str], arguments: list[str], secure: bool
+) -> list[Part]:
+    """One broker with its embedded store; or, once there have been several, those and the ZooKeeper they meet at."""
+    folder = data_dir / "zookeeper"
+    if count == 1 and not folder.exists():
+        return [Part("broker", _penstock("broker", *arguments), ready_prefix="ready:")]
+    if secure:
+        raise UserError(
+            "--secure prepares one broker", "leave out --cores, or write a file for `penstock broker --cores`"
+        )
+    parts = []
+    settings = {**{name: str(value).lower() for name, value in EMBEDDED_DEFAULTS.items()}, **settings}
+    if "zookeeper.connect" not in settings:
+        server = f"127.0.0.1:{port + 1000}"
+        old_store = data_dir / "broker" / "penstock.db"
+        if old_store.exists():
+            migrate = f"penstock store migrate --to zookeeper --connect {server} --set log.dirs={old_store.parent}"
+            raise UserError(
+                f"{old_store} holds what one broker knows; several need ZooKeeper",
+                f"run `penstock zookeeper --data-dir {folder} --port {port + 1000}` in another terminal, then "
+                f"`{migrate}`, stop the first one and repeat this",
+                ExitCode.REFUSED,
+            )
+        _insist_on_free(port + 1000, "--port (ZooKeeper takes the one 1000 above)")
+        words = ("--data-dir", str(folder), "--port", str(port + 1000))
+        parts.append(Part("zookeeper", _penstock("zookeeper", *words), ready_prefix="ready:"))
+        settings["zookeeper.connect"] = server
+    cores.check(settings, count)
+    return parts + core_parts(count, None, [f"{name}={value}" for name, value in settings.items()])
 
 
 def _console(there: list[str], port: int, state_dir: Path) -> Part | None:
@@ -129,6 +178,19 @@ def _insist_on_free(port: int, option: str) -> None:
         except OSError as error:
             hint = f"is Penstock up already? Otherwise take another with {option}"
             raise UserError(f"port {port} is taken", hint, ExitCode.FAILED) from error
+
+
+def _insist_on_folder(folder: Path) -> None:
+    """Told here once, instead of by each part in its own words."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        refused = "" if os.access(folder, os.W_OK | os.X_OK) else "it may not be written to"
+    except FileExistsError:
+        refused = "it is a file"
+    except OSError as error:
+        refused = str(error.strerror)
+    if refused:
+        raise UserError(f"{folder} cannot hold the data: {refused}", "--data-dir FOLDER takes another one")
 
 
 def _say(line: str) -> None:

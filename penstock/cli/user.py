@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.broker import Config, Set, parse_overrides
-from penstock.cli.topic import Yes, confirm
+from penstock.cli.options import Config, Set, Yes, confirm, parse_overrides
 from penstock.cli.typed import command, local_command, new_app
 from penstock.operate.errors import ExitCode, UserError, not_found, usage_error
 from penstock.operate.users import (

@@ -21,7 +21,7 @@ def zookeeper(
     data_dir: Annotated[Path, typer.Option("--data-dir", help="Where its data lives.")] = Path(
         "penstock-data/zookeeper"
     ),
-    port: Annotated[int, typer.Option("--port", help="Port for clients.")] = 2181,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port for clients.")] = 2181,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     server_id: Annotated[int, typer.Option("--id", help="This server's number in an ensemble.")] = 1,
     ensemble: Annotated[

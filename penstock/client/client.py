@@ -60,6 +60,7 @@ class Client:
         on_open: Callable[[Connection], Awaitable[None]] | None = None,
         request_timeout_s: float = 30.0,
         metadata_max_age_s: float = 300.0,
+        explain_silence: bool = False,
     ) -> None:
         self.bootstrap = parse_bootstrap(bootstrap)
         self.client_id = client_id
@@ -70,6 +71,7 @@ class Client:
         self._on_open = on_open  # what each new connection must do before it is used
         self._request_timeout_s = request_timeout_s
         self._metadata_max_age_s = metadata_max_age_s
+        self._explain_silence = explain_silence  # a person waits: ask what the listener speaks if it closes on us
         self._topic_seen_at: dict[str, float] = {}
         self._connections: dict[tuple[str, int], Connection] = {}
         self._opening: dict[tuple[str, int], asyncio.Lock] = {}
@@ -139,6 +141,13 @@ class Client:
                 failures.append(str(error))
         raise BrokerUnreachable("no broker can be reached:\n  " + "\n  ".join(failures))
 
+    async def _ask_what_is_spoken(self) -> None:
+        """Raises if we came with the wrong security.protocol, which no further try will make right."""
+        if self._explain_silence and not self.view.brokers:  # who has had an answer has the right one
+            from penstock.client.listener import refuse_another_protocol
+
+            await refuse_another_protocol(self.bootstrap, self.security)
+
     async def finalized_feature(self, name: str) -> int:
         """The cluster's level of a feature (`transaction.version`, …); 0 when it has none."""
         return (await self.any_connection()).finalized_features.get(name, 0)
@@ -158,6 +167,7 @@ class Client:
                 response = await connection.request("metadata", request)
                 break
             except (BrokerUnreachable, ConnectionLost):
+                await self._ask_what_is_spoken()
                 if not await attempts.pause():
                     raise
         now = asyncio.get_running_loop().time()
@@ -323,6 +333,7 @@ class Client:
             except (BrokerUnreachable, ConnectionLost):
                 if sent and not retry_lost:
                     raise
+                await self._ask_what_is_spoken()
                 forget()
                 if not await attempts.pause():
                     raise

@@ -167,9 +167,9 @@ class Connection:
                 " (security.protocol) and whether it demands a client certificate"
             ) from error
         except OSError as error:
+            why = error.strerror or str(error) or "it was closed"
             raise BrokerUnreachable(
-                f"cannot connect to {self.address} ({error.strerror or error}): check that the broker runs and that"
-                " host and port are right"
+                f"cannot connect to {self.address} ({why}): check that the broker runs and that host and port are right"
             ) from error
         self._transport = transport
 

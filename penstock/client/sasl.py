@@ -20,7 +20,7 @@ async def authenticate(connection: Connection, security: Security) -> int:
     handshake = messages.api("sasl_handshake")
     answer = await connection.request("sasl_handshake", handshake.Request(mechanism=security.mechanism), version=1)
     if answer.error_code:
-        offered = ", ".join(answer.mechanisms) or "nothing"
+        offered = ", ".join(answer.mechanisms) or "none: this listener takes no SASL (security.protocol)"
         raise AuthenticationFailed(
             f"{connection.address} does not offer sasl.mechanism={security.mechanism}; it offers {offered}"
         )

@@ -56,12 +56,12 @@ def _take_offline(changes: Changes, broker_id: int, where: TopicPartition) -> No
 
 
 def _confirm_new(changes: Changes, event: ImageAcknowledged) -> None:
-    offline = set(event.offline or ())
+    not_made = {*(event.offline or ()), *event.unmade}
     for topic, version in changes.state.notes.unconfirmed.get(event.broker_id, {}).items():
         if version > event.version:
             continue
         for where, partition in list(changes.partitions([topic])):
-            if event.broker_id in (partition.new or ()) and where not in offline:
+            if event.broker_id in (partition.new or ()) and where not in not_made:
                 rest = tuple(r for r in partition.new or () if r != event.broker_id)
                 changes.put(where, replace(partition, new=rest))
 

@@ -234,8 +234,8 @@ class Changes:
         )
         leader_epoch = before.leader_epoch + 1 if grows else before.leader_epoch
         partition = replace(partition, leader_epoch=leader_epoch, partition_epoch=before.partition_epoch)
-        if partition == before:
-            return replace(before, new=partition.new)
+        if partition == before and set(partition.new or ()) <= set(before.new or ()):
+            return replace(before, new=partition.new)  # whoever is to begin its log must hear of it
         return replace(partition, partition_epoch=before.partition_epoch + 1)
 
     def _delta(self, final: Mapping[TopicPartition, PartitionRegistration]) -> ImageDelta | None:

@@ -55,7 +55,6 @@ class ConfigAdmin:
         self, key: ConfigKey, alterations: Sequence[Alteration], *, validate_only: bool = False
     ) -> None:
         """Apply alterations to the overrides that a resource has now. Raises Refusal."""
-        self._check_resource(key)
         _check_alterations(key[0], alterations)
 
         def change(current: Mapping[str, str]) -> dict[str, str]:
@@ -63,6 +62,7 @@ class ConfigAdmin:
             for alteration in alterations:
                 _apply(key[0], changed, alteration, self._list_default(alteration.name))
             self._check_result(key, changed, {a.name: changed.get(a.name) for a in alterations})
+            self._check_resource(key)
             return changed
 
         await self._update(key, change, validate_only)
@@ -71,7 +71,6 @@ class ConfigAdmin:
         self, key: ConfigKey, overrides: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
         """The old AlterConfigs: these overrides and no others. Raises Refusal."""
-        self._check_resource(key)
         nulls = sorted(name for name, value in overrides.items() if value is None)
         if nulls:
             raise Refusal(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {nulls[0]}")
@@ -79,6 +78,7 @@ class ConfigAdmin:
 
         def change(current: Mapping[str, str]) -> dict[str, str]:
             self._check_result(key, wanted, wanted)
+            self._check_resource(key)
             return wanted
 
         await self._update(key, change, validate_only)
@@ -144,6 +144,7 @@ class ConfigAdmin:
         await self._images.wait_until(shown, WAIT_FOR_IMAGE_SECONDS)
 
     def _check_resource(self, key: ConfigKey) -> None:
+        """After the values, as in Kafka: what could never be set is said first."""
         kind, name = key
         if kind == "topic" and name not in self._images.image.topics:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 
-from penstock.cluster import znodes
+from penstock.cluster import own_znodes, znodes
 from penstock.cluster.acknowledgements import image_acknowledged, replicas_failed
 from penstock.cluster.changes import (
     Changes,
@@ -207,7 +207,9 @@ def _bury(changes: Changes, topic_id: uuid.UUID, deletion: TopicDeletion) -> Non
     if topic_id.int == 0:
         pass  # made before topic ids existed: its folders cannot be told from others and stay
     elif topic_id not in changes.deletions:
-        create = Create(znodes.tombstone_path(topic_id), znodes.encode_tombstone(deletion.topic, deletion.waiting_for))
+        create = Create(
+            znodes.tombstone_path(topic_id), own_znodes.encode_tombstone(deletion.topic, deletion.waiting_for)
+        )
         changes.notes.append(StoreWrite((create,), Stage.NOTES))
     changes.deletions[topic_id] = deletion
     changes.removed_trees += [

@@ -1,5 +1,4 @@
-"""The controller's hands: wins or loses the election, reads and writes the store, feeds the core, publishes what it
-decides.
+"""The controller's hands: reads and writes the store, feeds the core, publishes what it decides.
 
 Every broker has one; at most one in the cluster is active. Watches only mark what must be read again; requests queue;
 one task handles them one at a time, so that each decision stands on the outcome of the one before. A write that is
@@ -10,7 +9,6 @@ read everything again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import uuid
 from collections import deque
@@ -20,6 +18,7 @@ from dataclasses import dataclass, replace
 from penstock.base.clock import Clock, SystemClock
 from penstock.cluster import znodes
 from penstock.cluster.acknowledgements import says_something_new
+from penstock.cluster.candidacy import Candidacy
 from penstock.cluster.channels import BrokerChannel, PushTransport
 from penstock.cluster.controller import (
     ControllerPolicy,
@@ -46,23 +45,16 @@ from penstock.cluster.events import (
     PartitionAnswer,
     TopicPartition,
 )
-from penstock.cluster.image import NO_BROKER, BrokerRegistration, MetadataImage
+from penstock.cluster.image import BrokerRegistration, MetadataImage
 from penstock.cluster.image_codec import ImagePushAnswer
 from penstock.cluster.liveness import Liveness, LivenessTimes, Verdict, judge
-from penstock.cluster.loading import load_state, read_brokers, read_topic
+from penstock.cluster.loading import load_state, read_topic
 from penstock.protocol.errors import ErrorCode
 from penstock.store.interface import (
-    Create,
-    Delete,
-    MultiFailed,
-    NodeExists,
-    NoNode,
     SessionState,
     SetData,
     StoreError,
     TreeStore,
-    Watch,
-    WatchEvent,
 )
 
 logger = logging.getLogger(__name__)
@@ -107,10 +99,9 @@ class ControllerDriver:
         """Whom this controller misses so much that another one should try."""
         self._missed_before: frozenset[int] = frozenset()
         """Whom its predecessor missed."""
-        self._stands_again_s = 0.0
         self._requests: deque[_Request] = deque()
-        self._watcher = TreeWatcher(store, self._poke, self._clock.now_ms)
         self._wake = asyncio.Event()
+        self._watcher = TreeWatcher(store, self._wake.set, self._clock.now_ms)
         self._task: asyncio.Task[None] | None = None
         self._channels: dict[int, BrokerChannel] = {}
         self._retired: set[asyncio.Task[None]] = set()
@@ -118,12 +109,15 @@ class ControllerDriver:
         self._writer: FencedWriter | None = None
         self._last_image = (-1, 0)
         """(epoch, version) published last: versions never repeat within an epoch, also across reloads."""
-        self._moved = False
         self._unlisten: Callable[[], None] = lambda: None
-        self.controller_id = NO_BROKER
-        """Who is controller as far as the store told last."""
+        self._candidacy = Candidacy(store, node_id, self._clock, self._wake.set)
 
     # --- what others may ask ---
+
+    @property
+    def controller_id(self) -> int:
+        """Who is controller as far as the store told last."""
+        return self._candidacy.controller_id
 
     @property
     def is_active(self) -> bool:
@@ -181,18 +175,13 @@ class ControllerDriver:
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
         await self._resign()
-        if was_active and self._store.session_state is SessionState.CONNECTED:
-            with contextlib.suppress(StoreError):
-                await self._store.delete(znodes.CONTROLLER)
+        if was_active:
+            await self._candidacy.give_back()
 
     def _session_changed(self, state: SessionState) -> None:
         """A session that ended took the controller's node with it; a new one may win it again."""
         if state is SessionState.EXPIRED or (state is SessionState.CONNECTED and not self.is_active):
-            self._moved = True
-            self._wake.set()
-
-    def _poke(self) -> None:
-        self._wake.set()
+            self._candidacy.doubt()
 
     async def _run(self) -> None:
         while True:
@@ -210,22 +199,20 @@ class ControllerDriver:
 
     async def _serve_one_term(self) -> None:
         """Wait to be elected, then decide until deposed or in doubt."""
-        self._moved = False
-        epoch = await self._win_election()
-        while epoch is None:
+        self._candidacy.is_in_doubt = False
+        while (epoch := await self._candidacy.win()) is None:
             await self._wake.wait()
             self._wake.clear()
-            epoch = await self._win_election()
         self._writer = FencedWriter(self._store, *epoch)
         await self._take_over()
         timers = [asyncio.ensure_future(self._watch_brokers())]
         if self._imbalance_check_s:
             timers.append(asyncio.ensure_future(self._tick()))
         try:
-            while not self._moved:
+            while not self._candidacy.is_in_doubt:
                 await self._handle_everything()
                 if self._missed:
-                    await self._step_aside()
+                    await self._candidacy.step_aside(self._writer, self._missed, 2 * self._times.timeout_s)
                     return
                 await self._wake.wait()
                 self._wake.clear()
@@ -237,49 +224,6 @@ class ControllerDriver:
             for timer in timers:
                 timer.cancel()
 
-    async def _win_election(self) -> tuple[int, int] | None:
-        """(epoch, version of the epoch node) when this broker is the controller now."""
-
-        def changed(_: WatchEvent) -> None:
-            self._moved = True
-            self._wake.set()
-
-        try:
-            current = await self._store.get(znodes.CONTROLLER, changed)
-        except NoNode:
-            current = None
-        if current is not None:
-            self.controller_id = znodes.decode_controller(current.data)
-            if current.stat.ephemeral_owner != self._store.session_id:
-                return None
-            epoch_node = await self._store.get(znodes.CONTROLLER_EPOCH)
-            return int(epoch_node.data), epoch_node.stat.version
-        if await self._must_wait(changed):
-            return None
-        try:
-            epoch_node = await self._store.get(znodes.CONTROLLER_EPOCH)
-        except NoNode:
-            with contextlib.suppress(NodeExists):
-                await self._store.create(znodes.CONTROLLER_EPOCH, b"0")
-            epoch_node = await self._store.get(znodes.CONTROLLER_EPOCH)
-        epoch = int(epoch_node.data) + 1
-        claim = znodes.encode_controller(self._node_id, self._clock.now_ms())
-        try:
-            await self._store.multi(
-                [
-                    Create(znodes.CONTROLLER, claim, ephemeral=True),
-                    SetData(znodes.CONTROLLER_EPOCH, str(epoch).encode(), epoch_node.stat.version),
-                ]
-            )
-        except MultiFailed:
-            self._wake.set()  # somebody was faster: look again
-            return None
-        self.controller_id = self._node_id
-        self._moved = False
-        await self._store.exists(znodes.CONTROLLER, changed)
-        logger.info("broker %d is the controller now, epoch %d", self._node_id, epoch)
-        return epoch, epoch_node.stat.version + 1
-
     async def _take_over(self) -> None:
         """Read everything, do what was left undone, and begin to publish."""
         assert self._writer is not None
@@ -289,7 +233,7 @@ class ControllerDriver:
             empty = replace(empty, image=replace(empty.image, version=self._last_image[1]))
         self._liveness = Liveness(self._times.timeout_s, self._clock.monotonic())
         self._missed = {}
-        self._missed_before = await self._read_missed(epoch - 1)
+        self._missed_before = await self._candidacy.missed_by_predecessor(epoch - 1)
         self._watcher.reset()
         await self._watcher.arm()
         loaded = await load_state(
@@ -355,35 +299,6 @@ class ControllerDriver:
                 case Verdict.NOTHING:
                     pass
 
-    async def _step_aside(self) -> None:
-        """Leave the place to somebody who hears more, and note whom we missed."""
-        assert self._writer is not None
-        logger.warning("the controller misses brokers %s: another one shall try", sorted(self._missed))
-        self._stands_again_s = self._clock.monotonic() + 2 * self._times.timeout_s
-        note = znodes.encode_missed(self._writer.epoch, self._missed)
-        await self._writer.write_operations([SetData(znodes.MISSED_BROKERS, note), Delete(znodes.CONTROLLER)])
-
-    async def _must_wait(self, changed: Watch) -> bool:
-        """Who stepped aside gives the others time to take over; if nobody does it stands again. It need not wait for
-        brokers whose sessions have ended: about those there is no doubt."""
-        left_s = self._stands_again_s - self._clock.monotonic()
-        if left_s <= 0:
-            return False
-        registered = await read_brokers(self._store, lambda _: self._wake.set())
-        if not any(i in registered and registered[i].epoch == epoch for i, epoch in self._missed.items()):
-            return False
-        if await self._store.exists(znodes.CONTROLLER, changed) is None:
-            asyncio.get_running_loop().call_later(left_s, self._wake.set)
-        else:
-            self._wake.set()  # somebody has just taken over
-        return True
-
-    async def _read_missed(self, controller_epoch: int) -> frozenset[int]:
-        try:
-            return znodes.decode_missed((await self._store.get(znodes.MISSED_BROKERS)).data, controller_epoch)
-        except NoNode:
-            return frozenset()
-
     async def _tick(self) -> None:
         assert self._imbalance_check_s is not None
         while True:
@@ -395,7 +310,7 @@ class ControllerDriver:
 
     async def _handle_everything(self) -> None:
         """Until nothing is marked and nothing is queued; the tree goes first, because requests are judged by it."""
-        while not self._moved:
+        while not self._candidacy.is_in_doubt:
             event = await self._watcher.next_event(self.state)
             if event is not None:
                 await self._decide(event)
@@ -471,7 +386,9 @@ class ControllerDriver:
         self._liveness.heard(broker, self._clock.monotonic())
         if self._state is None or answer.controller_epoch != self._state.image.controller_epoch:
             return  # it lives, but has taken in nothing of ours yet: its version counts another controller's images
-        event = ImageAcknowledged(broker.broker_id, broker.epoch, answer.version, answer.offline, answer.given_up)
+        event = ImageAcknowledged(
+            broker.broker_id, broker.epoch, answer.version, answer.offline, answer.given_up, answer.unmade
+        )
         if says_something_new(self._state, event):
             self._requests.append(_Request(event, None))
             self._wake.set()
@@ -479,7 +396,6 @@ class ControllerDriver:
     def _refused(self, broker: BrokerRegistration, error_code: int) -> None:
         if error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
             # The broker has heard of a newer controller: the election node tells the truth.
-            self._moved = True
-            self._wake.set()
+            self._candidacy.doubt()
         else:
             logger.warning("broker %d refuses the image: error %d", broker.broker_id, error_code)

@@ -166,7 +166,7 @@ class ReplicasFailed:
 @dataclass(frozen=True, slots=True)
 class ImageAcknowledged:
     """A broker has applied everything up to this version of the current controller epoch. So it has made the replicas
-    that were new then, except those that it names as off line (None: it does not tell)."""
+    that were new then, except those that it names as off line (None: it does not tell) or as unmade."""
 
     broker_id: int
     broker_epoch: int
@@ -174,6 +174,8 @@ class ImageAcknowledged:
     offline: tuple[TopicPartition, ...] | None = ()
     given_up: tuple[TopicPartition, ...] = ()
     """Of the off-line ones those whose data an operator has declared lost: they may be begun anew."""
+    unmade: tuple[TopicPartition, ...] = ()
+    """Served already, but without a folder that a crash would leave behind: they stay new."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,8 @@ class BrokerRegistration:
     clean_since: int = -1
     clean_stop: int = -1
     """The first and the last registration of the process before, if it stopped in peace: its logs are all here."""
+    machine: str | None = None
+    """Brokers that name the same one die together; None: this one stands alone."""
 
 
 @dataclass(frozen=True, slots=True)

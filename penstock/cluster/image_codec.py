@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.base.outside_json import load_json
 from penstock.cluster.image import (
     BrokerRegistration,
     Endpoint,
@@ -61,7 +62,8 @@ class ImagePush:
 class ImagePushAnswer:
     """Broker → controller: where the broker stands now. `error_code` STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH means
     refused; `needs_full` that a delta did not fit what the broker has. `offline` are the replicas whose logs it cannot
-    reach (None from a release that does not tell), `given_up` those of them that an operator has declared lost."""
+    reach (None from a release that does not tell), `given_up` those of them that an operator has declared lost,
+    `unmade` those that it serves although a crash would leave no trace of them: their disk had no room for a folder."""
 
     error_code: int
     controller_epoch: int
@@ -71,6 +73,7 @@ class ImagePushAnswer:
     given_up: tuple[tuple[str, int], ...] = ()
     reaches_controller: bool = True
     """False: the controller reaches this broker, but what this broker asks of it has not come through for long."""
+    unmade: tuple[tuple[str, int], ...] = ()
 
 
 def encode_push(push: ImagePush, version: int = FORMAT) -> bytes:
@@ -121,6 +124,7 @@ def encode_answer(answer: ImagePushAnswer) -> bytes:
             "offline": answer.offline,
             "given_up": answer.given_up,
             "reaches_controller": answer.reaches_controller,
+            "unmade": answer.unmade,
         }
     )
 
@@ -137,6 +141,7 @@ def decode_answer(data: bytes | memoryview) -> ImagePushAnswer:
             None if offline is None else tuple((str(t), int(p)) for t, p in offline),
             tuple((str(t), int(p)) for t, p in body.get("given_up", ())),
             bool(body.get("reaches_controller", True)),
+            tuple((str(t), int(p)) for t, p in body.get("unmade", ())),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ImageFormatError(f"malformed answer to an image push: {error!r}") from error
@@ -212,6 +217,7 @@ def _broker_to_json(broker: BrokerRegistration) -> dict[str, Any]:
         "incarnation": broker.incarnation,
         "clean_since": broker.clean_since,
         "clean_stop": broker.clean_stop,
+        "machine": broker.machine,
     }
 
 
@@ -227,6 +233,7 @@ def _broker_from_json(body: Mapping[str, Any]) -> BrokerRegistration:
         incarnation=body.get("incarnation", -1),
         clean_since=body.get("clean_since", -1),
         clean_stop=body.get("clean_stop", -1),
+        machine=body.get("machine"),
     )
 
 
@@ -320,7 +327,7 @@ def _inflated(data: bytes) -> bytes:
 
 def _load(data: bytes | memoryview) -> dict[str, Any]:
     try:
-        body = json.loads(_inflated(bytes(data)))
+        body = load_json(_inflated(bytes(data)))
     except (ValueError, zlib.error, RecursionError) as error:
         raise ImageFormatError(_shortened(f"not an image message: {error}")) from error
     if not isinstance(body, dict):

@@ -28,6 +28,10 @@ class ControllerOvertaken(ConnectionError):
     """A newer controller is known than the one that was asked: its answer is not worth waiting for."""
 
 
+def _nothing_more_to_do() -> None:
+    """Publishers have done it all."""
+
+
 class ImageHolder:
     def __init__(self, cluster_id: str = "") -> None:
         self.image = MetadataImage(cluster_id=cluster_id)
@@ -35,8 +39,11 @@ class ImageHolder:
         """Epoch of this broker's current registration; pushes that mean another one are refused."""
         self.offline_replicas: Callable[[], Iterable[tuple[str, int]]] = tuple
         self.given_up_replicas: Callable[[], Iterable[tuple[str, int]]] = tuple
+        self.unmade_replicas: Callable[[], Iterable[tuple[str, int]]] = tuple
         self.reaches_controller: Callable[[], bool] = lambda: True
         """What the controller is told with each acknowledgement; see ImagePushAnswer."""
+        self.when_taken_in: Callable[[], None] = _nothing_more_to_do
+        """Called after every image, when all of its parts have been published."""
         self._publishers: list[Publisher] = []
         self._told_late: list[asyncio.Future[None]] = []
         self._applying = asyncio.Lock()
@@ -68,6 +75,7 @@ class ImageHolder:
             tuple(sorted(self.offline_replicas())),
             tuple(sorted(self.given_up_replicas())),
             self.reaches_controller(),
+            tuple(sorted(self.unmade_replicas())),
         )
 
     async def close(self) -> None:
@@ -121,6 +129,7 @@ class ImageHolder:
         self.image = image
         for late in self._publishers[len(publishers) :]:  # subscribed meanwhile, and told the image before this one
             await self._tell(late, delta, image)
+        self.when_taken_in()
         changed, self._changed = self._changed, None
         if changed is not None and not changed.done():
             changed.set_result(None)

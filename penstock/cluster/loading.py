@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from penstock.cluster import znodes
+from penstock.cluster import own_znodes, znodes
 from penstock.cluster.changes import ControllerState, TopicDeletion, unled
 from penstock.cluster.events import ReplicaAssignment, TopicPartition, TopicRecord
 from penstock.cluster.image import (
@@ -136,7 +136,7 @@ async def load_state(
             continue
         noted = notes.get(name)
         if noted is None or noted.topic_id != record.topic_id:
-            noted = znodes.TopicReplicaNotes(record.topic_id, {}, {})
+            noted = own_znodes.TopicReplicaNotes(record.topic_id, {}, {})
         partitions = {}
         for index, assignment in record.assignments.items():
             state = states[(name, index)]
@@ -164,7 +164,7 @@ async def load_state(
 
 
 def _registration(
-    assignment: ReplicaAssignment, state: znodes.PartitionState | None, noted: znodes.TopicReplicaNotes, index: int
+    assignment: ReplicaAssignment, state: znodes.PartitionState | None, noted: own_znodes.TopicReplicaNotes, index: int
 ) -> PartitionRegistration:
     partition = unled(assignment)
     offline = tuple(r for r in noted.offline.get(index, ()) if r in assignment.replicas)
@@ -221,11 +221,11 @@ async def _read_states(
     return dict(zip(places, await gather_bounded(places, one), strict=True))
 
 
-async def _read_notes(store: TreeStore, unreadable: dict[str, str]) -> dict[str, znodes.TopicReplicaNotes]:
-    async def one(name: str) -> znodes.TopicReplicaNotes | None:
+async def _read_notes(store: TreeStore, unreadable: dict[str, str]) -> dict[str, own_znodes.TopicReplicaNotes]:
+    async def one(name: str) -> own_znodes.TopicReplicaNotes | None:
         path = znodes.replica_notes_path(name)
         try:
-            return znodes.decode_replica_notes(path, (await store.get(path)).data)
+            return own_znodes.decode_replica_notes(path, (await store.get(path)).data)
         except NoNode:
             return None
         except znodes.MalformedNode as error:
@@ -241,7 +241,7 @@ async def _read_tombstones(store: TreeStore, version: int) -> dict[uuid.UUID, To
     async def one(name: str) -> TopicDeletion | None:
         path = f"{znodes.TOMBSTONES}/{name}"
         try:
-            topic, brokers = znodes.decode_tombstone(path, (await store.get(path)).data)
+            topic, brokers = own_znodes.decode_tombstone(path, (await store.get(path)).data)
             return TopicDeletion(topic, version, brokers)
         except NoNode:
             return None

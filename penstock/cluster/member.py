@@ -194,6 +194,7 @@ class ClusterMember:
             incarnation=self.incarnation,
             clean_since=clean_since,
             clean_stop=clean_stop,
+            machine=self.settings["penstock.machine"],
         )
         data = znodes.encode_broker(broker, self.clock.now_ms())
         patience_s = self.settings["zookeeper.session.timeout.ms"] / 1000 * 1.5 + 2

@@ -7,6 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.base.outside_json import load_json
 from penstock.client.errors import ClientError
 from penstock.cluster.controller_driver import ControllerDriver, NotController
 from penstock.cluster.events import ControlledShutdownAnswer
@@ -50,7 +51,7 @@ async def answer_controlled_shutdown(
 ) -> bytes:
     """The controller's side: body in, body of the answer out."""
     try:
-        request = json.loads(bytes(body))
+        request = load_json(bytes(body))
         broker_id, broker_epoch = int(request["broker_id"]), int(request["broker_epoch"])
     except (ValueError, KeyError, TypeError):
         return json.dumps({"error_code": int(ErrorCode.INVALID_REQUEST), "remaining": []}).encode()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.cluster import znodes
+from penstock.cluster import own_znodes, znodes
 from penstock.cluster.events import Stage, StoreWrite, TopicPartition
 from penstock.cluster.image import MetadataImage, PartitionRegistration, TopicImage
 from penstock.store.interface import Create, Delete, Operation, SetData
@@ -125,5 +125,5 @@ def _operation(topic: TopicImage, exists: bool) -> Operation | None:
     offline = {index: p.offline for index, p in topic.partitions.items() if p.offline}
     if not new and not offline:
         return Delete(path) if exists else None
-    data = znodes.encode_replica_notes(topic.topic_id, new, offline)
+    data = own_znodes.encode_replica_notes(topic.topic_id, new, offline)
     return SetData(path, data) if exists else Create(path, data)

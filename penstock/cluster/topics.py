@@ -7,6 +7,7 @@ The controller reacts to the nodes; nobody asks it. Answers carry Kafka's error 
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from penstock.cluster.events import ReplicaAssignment
 from penstock.cluster.image import NO_LEADER, MetadataImage
 from penstock.cluster.image_holder import ImageHolder
 from penstock.cluster.loading import read_topic
-from penstock.cluster.placement import PlacementError, place_replicas
+from penstock.cluster.placement import PlacementError, machines_of, place_replicas
 from penstock.cluster.reassignment import check_manual_replicas
 from penstock.cluster.topic_names import collision, name_problem
 from penstock.protocol.errors import ErrorCode
@@ -35,6 +36,8 @@ from penstock.store.interface import (
     TreeStore,
 )
 from penstock.store.subscriptions import wait_until_deleted
+
+logger = logging.getLogger(__name__)
 
 USE_DEFAULT = -1
 NO_TOPIC_ID = uuid.UUID(int=0)
@@ -171,14 +174,24 @@ class TopicAdmin:
             )
         count = self._settings["num.partitions"] if count == USE_DEFAULT else count
         factor = self._settings["default.replication.factor"] if factor == USE_DEFAULT else factor
+        machines = machines_of(image.brokers, {broker_id: b.machine for broker_id, b in image.brokers.items()})
+        if factor > len(set(machines.values())) and len(image.brokers) >= factor:
+            logger.warning(
+                "topic=%s replication factor %d on %d machine(s): some of its copies stand on the same one",
+                topic.name,
+                factor,
+                len(set(machines.values())),
+            )
         return self._place_by_count(image, count, factor)
 
     def _place_by_count(
         self, image: MetadataImage, count: int, factor: int, first_partition: int = 0
     ) -> dict[int, tuple[int, ...]]:
-        racks = {broker_id: b.rack for broker_id, b in image.brokers.items() if not b.shutting_down}
+        there = {broker_id: b for broker_id, b in image.brokers.items() if not b.shutting_down}
+        racks = {broker_id: b.rack for broker_id, b in there.items()}
+        machines = {broker_id: b.machine for broker_id, b in there.items()}
         try:
-            return place_replicas(racks, count, factor, self._rng, first_partition)
+            return place_replicas(racks, count, factor, self._rng, first_partition, machines)
         except PlacementError as error:
             raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from error
 

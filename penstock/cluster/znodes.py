@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.base.outside_json import load_json
 from penstock.cluster.events import ReplicaAssignment, TopicPartition, TopicRecord
 from penstock.cluster.image import BrokerRegistration, ConfigKey, Endpoint, PartitionRegistration
 
@@ -137,7 +138,7 @@ def dump(body: Mapping[str, Any]) -> bytes:
 
 def load(path: str, data: bytes) -> dict[str, Any]:
     try:
-        body = json.loads(data)
+        body = load_json(data)
     except ValueError as error:
         raise MalformedNode(f"{path}: {error}") from error
     if not isinstance(body, dict):
@@ -246,52 +247,6 @@ def decode_state(path: str, data: bytes, version: int) -> PartitionState:
         raise MalformedNode(f"{path}: {error!r}") from error
 
 
-def encode_replica_notes(
-    topic_id: uuid.UUID, new: Mapping[int, tuple[int, ...]], offline: Mapping[int, tuple[int, ...]]
-) -> bytes:
-    """Which replicas their brokers have not made yet, and which they have lost: a node that Kafka does not have."""
-    return dump(
-        {
-            "version": 1,
-            "topic_id": encode_topic_id(topic_id),
-            "new": {str(index): list(replicas) for index, replicas in sorted(new.items())},
-            "offline": {str(index): list(replicas) for index, replicas in sorted(offline.items())},
-        }
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class TopicReplicaNotes:
-    topic_id: uuid.UUID
-    new: Mapping[int, tuple[int, ...]]
-    offline: Mapping[int, tuple[int, ...]]
-
-
-def decode_replica_notes(path: str, data: bytes) -> TopicReplicaNotes:
-    body = load(path, data)
-    try:
-        new, offline = (
-            {int(index): tuple(int(r) for r in replicas) for index, replicas in body[key].items()}
-            for key in ("new", "offline")
-        )
-        return TopicReplicaNotes(decode_topic_id(body["topic_id"]), new, offline)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise MalformedNode(f"{path}: {error!r}") from error
-
-
-def encode_tombstone(topic: str, brokers: Iterable[int]) -> bytes:
-    """A deleted topic and who still has to drop replicas of it; the node's name is the topic's id."""
-    return dump({"version": 1, "topic": topic, "brokers": sorted(brokers)})
-
-
-def decode_tombstone(path: str, data: bytes) -> tuple[str, frozenset[int]]:
-    body = load(path, data)
-    try:
-        return str(body["topic"]), frozenset(int(broker) for broker in body["brokers"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise MalformedNode(f"{path}: {error!r}") from error
-
-
 def encode_broker(broker: BrokerRegistration, now_ms: int) -> bytes:
     plaintext = next((e for e in broker.endpoints.values() if e.security_protocol == "PLAINTEXT"), None)
     body: dict[str, Any] = {
@@ -310,6 +265,8 @@ def encode_broker(broker: BrokerRegistration, now_ms: int) -> bytes:
         body["incarnation"] = broker.incarnation
     if broker.clean_stop >= 0:
         body["clean_stop"] = [broker.clean_since, broker.clean_stop]
+    if broker.machine is not None:
+        body["machine"] = broker.machine
     return dump(body)
 
 
@@ -337,6 +294,7 @@ def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerRegistration
             incarnation=int(body.get("incarnation", -1)),
             clean_since=int(clean_since),
             clean_stop=int(clean_stop),
+            machine=body.get("machine"),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise MalformedNode(f"{path}: {error!r}") from error
@@ -366,19 +324,6 @@ def decode_config_change(path: str, data: bytes) -> ConfigKey | None:
     if entity_path is None:
         entity_path = f"{body.get('entity_type')}/{body.get('entity_name')}"
     return config_key(str(entity_path))
-
-
-def encode_missed(controller_epoch: int, brokers: Iterable[int]) -> bytes:
-    return dump({"version": 1, "controller_epoch": controller_epoch, "brokers": sorted(brokers)})
-
-
-def decode_missed(data: bytes, controller_epoch: int) -> frozenset[int]:
-    """Whom the controller of that epoch missed when it stepped aside; nobody if the note is another one's."""
-    try:
-        body = json.loads(data or b"{}")
-        return frozenset(map(int, body["brokers"])) if body.get("controller_epoch") == controller_epoch else frozenset()
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return frozenset()
 
 
 def encode_controller(broker_id: int, now_ms: int) -> bytes:

@@ -221,7 +221,10 @@ class ZooKeeperProcess:
             time.sleep(0.05)
 
     def _last_words(self) -> str:
-        return self.log_path.read_text(errors="replace")[-500:].strip()
+        """The cause at the root of the last stack trace; else its last line."""
+        lines = [line for line in self.log_path.read_text(errors="replace").splitlines() if line.strip()]
+        causes = [line for line in lines if re.match(r"(Caused by: )?[\w.$]+(Exception|Error): ", line)]
+        return (causes or lines or ["nothing"])[-1].removeprefix("Caused by: ").strip()
 
     def stop(self, *, kill: bool = False) -> None:
         process, self.process = self.process, None

@@ -11,10 +11,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from penstock.client.errors import ClientError
+from penstock.console.formats import Formats
 from penstock.console.history import History, Keeper
 from penstock.console.history_keepers import FolderKeeper, TopicKeeper
 from penstock.console.lag_ages import LagAges
 from penstock.console.saved_queries import SavedQueries
+from penstock.console.sight import Sights
 from penstock.console.snapshot import Snapshot, look
 from penstock.operate import profiles
 from penstock.operate.errors import UserError
@@ -24,7 +26,16 @@ from penstock.operate.session import Session
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
+MOST_SESSIONS = 500  # with credentials of others
 LARGEST_SHARE = 0.05  # of the time may go into looking: a large cluster is looked at less often
+
+
+_WHO = ("sasl.username", "sasl.password", "sasl.jaas.config", "sasl.oauthbearer.token")
+
+
+def with_credentials(properties: Mapping[str, str], credentials: Mapping[str, str]) -> dict[str, str]:
+    """Nothing of the console's own name and password is left where another one stands in its place."""
+    return {**{name: value for name, value in properties.items() if name not in _WHO}, **credentials}
 
 
 class ConsoleSession(Session):
@@ -44,6 +55,7 @@ class Cluster:
         self.name, self.session, self._state_dir = name, session, state_dir
         self.history = History()
         self.saved_queries = SavedQueries(state_dir / f"queries-{quote(name, safe='')}.json")
+        self.formats = Formats(state_dir / f"formats-{quote(name, safe='')}")
         self.snapshot: Snapshot | None = None
         self.error: str | None = None
         self.keeper: Keeper | None = None
@@ -53,6 +65,7 @@ class Cluster:
         self._thread = threading.Thread(target=self._look_on, name=f"console-{name}", daemon=True)
         self._own_sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
+        self.sights = Sights()
         self._ages = LagAges(lambda topic, partition, offset: record_age(self.session, topic, partition, offset))
 
     def start(self) -> None:
@@ -67,15 +80,20 @@ class Cluster:
         for session in (self.session, *self._own_sessions.values()):
             session.close()
 
-    def session_as(self, who: str, properties: Mapping[str, str] | None) -> Session:
-        """The session of a user with credentials of their own, so that the brokers' ACLs hold for them."""
-        if not properties:
+    def session_as(self, credentials: Mapping[str, str] | None) -> Session:
+        """The cluster as it is reached with credentials other than the console's, so that the brokers' ACLs hold."""
+        if not credentials:
             return self.session
-        key = hashlib.sha256(repr((who, sorted(properties.items()))).encode()).hexdigest()
+        properties = with_credentials(self.session.properties, credentials)
+        key = hashlib.sha256(repr(sorted(properties.items())).encode()).hexdigest()
         with self._lock:
-            if key not in self._own_sessions:
-                self._own_sessions[key] = ConsoleSession({**self.session.properties, **properties})
-            return self._own_sessions[key]
+            found = self._own_sessions.pop(key, None) or ConsoleSession(properties)
+            self._own_sessions[key] = found  # the last used one is the last
+            too_many = list(self._own_sessions)[:-MOST_SESSIONS]
+            old = [self._own_sessions.pop(one) for one in too_many]
+        for session in old:
+            session.close()
+        return found
 
     def look_again(self) -> None:
         """After a change: do not wait for the next regular look."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from penstock.console.access.audit import Audit
 from penstock.console.access.logins import Login, Logins
-from penstock.console.access.users import UserFile
+from penstock.console.access.ways_in import WaysIn
 from penstock.console.cluster import Cluster
 from penstock.console.data.viewer import Viewer
 from penstock.console.policy import Policy
@@ -22,7 +22,7 @@ class Context:
     logins: Logins
     audit: Audit
     policy: Policy = field(default_factory=Policy)
-    users: UserFile | None = None
+    ways: WaysIn = field(default_factory=WaysIn)
     base_path: str = ""
     state_dir: Path = Path()
 
@@ -30,4 +30,5 @@ class Context:
         name = next(iter(self.clusters)) if cluster is None else cluster
         if name not in self.clusters:
             raise not_found("cluster", name, self.clusters)
-        return Viewer(login, self.clusters[name], self.policy, self.audit)
+        credentials = self.ways.credentials(login.user, name)
+        return Viewer(login, self.clusters[name], self.policy, self.audit, credentials, self.ways.access.runner)

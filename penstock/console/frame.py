@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote
 
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, RedirectResponse, Response
-from nicegui import PageArguments, app, ui
+from nicegui import app, ui
 from nicegui.events import GenericEventArguments
 
-from penstock.client.errors import ClientError
 from penstock.console import nicegui_setup, theme
+from penstock.console.access.logins import Login
 from penstock.console.context import Context
 from penstock.console.data import overview
-from penstock.console.data.viewer import Viewer
-from penstock.console.page import Here, Page, link_to, segment
+from penstock.console.page import Page, go_to, link_to, segment
 from penstock.console.pages import PAGES
+from penstock.console.router import Place, Router, asked_for
 from penstock.console.widgets.numbers import Clock
-from penstock.console.widgets.pieces import error_state, icon_button, text
-from penstock.operate.errors import UserError
+from penstock.console.widgets.pieces import icon_button
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +43,8 @@ def install(fastapi: FastAPI, context: Context) -> None:
     def start() -> RedirectResponse:
         return RedirectResponse(link_to(context.base_path, next(iter(context.clusters)), "", {}), 303)
 
-    async def console_page(request: Request, cluster: str) -> None:
-        await _Frame(context, request, cluster).build()
+    async def console_page(request: Request) -> None:
+        await _Frame(context, request).build()
 
     for path in ("/c/{cluster}", "/c/{cluster}/{rest:path}"):
         ui.page(path, title="Penstock")(console_page)
@@ -60,52 +55,48 @@ def install(fastapi: FastAPI, context: Context) -> None:
 class _Frame:
     """One open browser page."""
 
-    def __init__(self, context: Context, request: Request, cluster: str) -> None:
+    def __init__(self, context: Context, request: Request) -> None:
         self._context = context
-        self._viewer: Viewer = context.viewer(request.state.login, cluster)
         self._base = context.base_path
-        self._clock = Clock()
+        self._login: Login = request.state.login
+        self._router = Router(context, self._login, PAGES, self._on_visit)
+        self._first = self._router.find(asked_for(request))
+        known = self._first.cluster in context.clusters
+        self._viewer = context.viewer(self._login, self._first.cluster if known else None)
+        self._links: list[tuple[str, ui.element]] = []
+        """(path under the cluster, link)"""
         self._navigation: list[tuple[Page, ui.element]] = []
+        self._choice: ui.select | None = None
+        if self._first.page is None or not known:
+            ui.context.client.status_code = 404
 
     async def build(self) -> None:
         ui.add_head_html(f'<link rel="stylesheet" href="{self._base}/assets/console.css">')
         ui.add_head_html(f'<script src="{self._base}/assets/console.js"></script>')
+        ui.page_title(f"{self._first.title} · Penstock")
         with ui.element("a").classes("pk-skip").props('href="#pk-main"'):
             ui.label("Skip to the content")
         self._header()
         self._banner()
         content = ui.element("div").props("id=pk-main tabindex=-1").style("width: 100%")
-        client = ui.context.client
-        await client.connected(timeout=30)
+        self._on_visit(self._first)
+        await ui.context.client.connected(timeout=30)
+        clock = Clock()
         with contextlib.suppress(TimeoutError):  # the browser went away, or is very slow: then it is UTC
-            self._clock = Clock(str(await ui.run_javascript("penstockConsole.zone()", timeout=10)))
-        with content:
-            prefix = f"/c/{segment(self._viewer.cluster.name)}"
-            routes: dict[str, Callable[..., Any]] = {prefix + page.path: self._opener(page) for page in PAGES}
-            ui.sub_pages(routes)
-        client.sub_pages_router.on_path_changed(self._mark_current)
-        self._mark_current(client.sub_pages_router.current_path)
+            clock = Clock(str(await ui.run_javascript("penstockConsole.zone()", timeout=10)))
+        self._router.start(content, clock, self._first)
 
-    def _opener(self, page: Page) -> Callable[[PageArguments], Any]:
-        async def open_page(args: PageArguments) -> None:
-            given = {name: unquote(str(value)) for name, value in args.path_parameters.items()}
-            given |= {name: str(value) for name, value in args.query_parameters.items()}
-            here = Here(self._viewer, self._clock, given, self._base)
-            title = page.title.format_map(defaultdict(str, given))
-            ui.page_title(f"{title} · Penstock")
-            with ui.element("div").classes("pk-page"):
-                try:
-                    self._viewer.require(page.role)
-                    await page.build(here)
-                except UserError as error:
-                    text("h1", title)
-                    error_state(error.message, error.hint)
-                except ClientError as error:
-                    text("h1", title)
-                    error_state(str(error), "the page works again when the cluster does")
-
-        open_page.__annotations__["args"] = PageArguments  # NiceGUI looks for the class, not for its name
-        return open_page
+    def _on_visit(self, place: Place) -> None:
+        """The frame follows: links, banner and search are of the cluster that is shown."""
+        if place.cluster in self._context.clusters:
+            self._viewer = self._context.viewer(self._login, place.cluster)
+        cluster = self._viewer.cluster.name
+        if self._choice is not None:
+            self._choice.value = cluster
+        for path, link in self._links:
+            link.props["href"] = link_to(self._base, cluster, path, {})
+            link.update()
+        self._mark_current(place.page)
 
     # --- the pieces of the frame
 
@@ -123,7 +114,7 @@ class _Frame:
             with ui.element("a").classes("pk-brand") as brand:
                 ui.element("span").classes("pk-mark").props("aria-hidden=true")
                 ui.label("Penstock")
-            brand.props["href"] = link_to(self._base, self._viewer.cluster.name, "", {})
+            self._links.append(("", brand))
             self._cluster_choice()
             ui.element("div").classes("pk-grow")
             self._search_button()
@@ -132,17 +123,16 @@ class _Frame:
 
     def _nav_item(self, page: Page) -> None:
         with ui.element("a").classes("pk-nav") as item:
-            item.props["href"] = link_to(self._base, self._viewer.cluster.name, page.path, {})
+            self._links.append((page.path, item))
             ui.icon(page.icon).props("aria-hidden=true")
             ui.label(page.label)
         self._navigation.append((page, item))
 
-    def _mark_current(self, path: str) -> None:
-        inner = path.partition("?")[0].removeprefix(f"/c/{segment(self._viewer.cluster.name)}")
-        inner = next((page.under for page in PAGES if page.under and page.path == inner), inner)
+    def _mark_current(self, shown: Page | None) -> None:
+        path = None if shown is None else shown.under or shown.path
         for page, item in self._navigation:
-            is_current = (
-                inner in ("", "/") if not page.path else inner == page.path or inner.startswith(page.path + "/")
+            is_current = path is not None and (
+                path == page.path or (bool(page.path) and path.startswith(page.path + "/"))
             )
             if is_current:
                 item.props("aria-current=page")
@@ -154,8 +144,13 @@ class _Frame:
         names = list(self._context.clusters)
         if len(names) < 2:
             return
-        choice = ui.select(names, value=self._viewer.cluster.name).props('outlined dense aria-label="Cluster"')
-        choice.on_value_change(lambda event: ui.navigate.to(link_to("", event.value, "", {})))
+
+        def change(name: str) -> None:
+            if name != self._viewer.cluster.name:
+                go_to(link_to(self._base, name, "", {}))
+
+        self._choice = ui.select(names, value=self._viewer.cluster.name).props('outlined dense aria-label="Cluster"')
+        self._choice.on_value_change(lambda event: change(event.value))
 
     def _theme_button(self) -> None:
         async def change() -> None:
@@ -177,19 +172,25 @@ class _Frame:
             ui.menu_item("Log out", log_out)
 
     def _banner(self) -> None:
-        cluster = self._viewer.cluster
         with ui.element("div").classes("pk-banner").props("role=status") as banner:
             ui.icon("cloud_off").props("aria-hidden=true")
             words = ui.label("")
-        banner.set_visibility(cluster.error is not None)
 
         def look() -> None:
-            error = "this login is over: log in again" if self._viewer.login.over else cluster.error
-            if error:
-                words.text = f"{cluster.name} does not answer: {error}. What is shown is the last that was known."
-            if banner.visible != bool(error):
-                banner.set_visibility(bool(error))
+            self._context.logins.end_if_due(self._login)
+            cluster = self._viewer.cluster
+            if self._login.over:
+                told = "This login is over: log in again. What is shown is the last that was known."
+            elif cluster.error:
+                told = f"{cluster.name} does not answer: {cluster.error}. What is shown is the last that was known."
+            else:
+                told = ""
+            if told:
+                words.text = told
+            if banner.visible != bool(told):
+                banner.set_visibility(bool(told))
 
+        look()
         ui.timer(1.0, look)
 
     def _search_button(self) -> None:
@@ -208,14 +209,14 @@ class _Frame:
         def address(row: dict[str, str]) -> str:
             cluster = self._viewer.cluster.name
             if row["kind"] == "page":
-                return link_to("", cluster, row["path"], {})
+                return link_to(self._base, cluster, row["path"], {})
             if row["kind"] == "group":
-                return link_to("", cluster, "/group", {"name": row["name"]})
-            return link_to("", cluster, KINDS[row["kind"]][1] + segment(row["name"]), {})
+                return link_to(self._base, cluster, "/group", {"name": row["name"]})
+            return link_to(self._base, cluster, KINDS[row["kind"]][1] + segment(row["name"]), {})
 
         def jump(row: dict[str, str]) -> None:
             dialog.close()
-            ui.navigate.to(address(row))
+            go_to(address(row))
 
         async def find(words: str) -> list[dict[str, str]]:
             pages = [
@@ -254,6 +255,7 @@ class _Frame:
 
         with ui.dialog().props("position=top") as dialog, ui.card().classes("pk-dialog"):
             dialog.props["aria-label"] = "Search"
+            dialog.on("hide", dialog.delete)
             words = ui.input(placeholder="Topics, groups, pipelines, brokers, pages")
             words.props('outlined dense autofocus debounce=150 aria-label="Search for"')
             words.on_value_change(lambda event: search(event.value or ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +31,7 @@ class Here:
         return link_to(self.base_path, self.viewer.cluster.name, path, query)
 
     def go(self, path: str = "", **query: Any) -> None:
-        ui.navigate.to(link_to("", self.viewer.cluster.name, path, query))
+        go_to(self.link(path, **query))
 
     def every(self, seconds: float, work: Callable[[], Awaitable[Any]]) -> None:
         """Do it now and then while the page is open. A cluster that is away is the banner's to tell.
@@ -73,6 +74,11 @@ def link_to(base_path: str, cluster: str, path: str, query: Mapping[str, Any]) -
     given = {name: value for name, value in query.items() if value not in (None, "")}
     words = f"?{urlencode(given)}" if given else ""
     return f"{base_path}/c/{quote(cluster, safe='')}{path}{words}"
+
+
+def go_to(address: str) -> None:
+    """As if a link to it had been clicked."""
+    ui.run_javascript(f"penstockConsole.go({json.dumps(address)})")
 
 
 def segment(name: str) -> str:

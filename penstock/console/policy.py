@@ -10,7 +10,8 @@
     except_roles = ["admin"]
 
 A role without a `visible` rule sees every topic. Whatever stands where a field is looked for, and is no JSON object to
-look into, is masked whole. Names of headers count in any case.
+look into, is masked whole. Names of headers count in any case. A dead letter is a record of the topic that it came
+from: it is masked as it would be there, and whole for who does not see that topic.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import tomllib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from penstock.operate.errors import usage_error
 from penstock.protocol.records import Record
 
 MASK = "•••"
+_ORIGIN = "penstock.dlq.topic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,35 @@ class Mask:
 
 
 @dataclass(frozen=True, slots=True)
+class OfLetters:
+    """Fields that are masked in dead letters of these topics; with `others`, of all topics but these."""
+
+    topics: tuple[str, ...]
+    fields: tuple[str, ...]
+    others: bool = False
+
+    def applies(self, origin: str) -> bool:
+        return _matches(origin, self.topics) != self.others
+
+
+Fields = tuple[str | OfLetters, ...]
+_WHOLE = ("key", "value", "headers")
+_REASONS = ("headers.penstock.dlq.reason", "headers.penstock.dlq.stack")  # they may tell of what is masked
+
+
+def masks_as_data(masks: Fields) -> list[Any]:
+    """For another process, as JSON."""
+    return [mask if isinstance(mask, str) else asdict(mask) for mask in masks]
+
+
+def masks_from_data(data: list[Any]) -> Fields:
+    return tuple(
+        one if isinstance(one, str) else OfLetters(tuple(one["topics"]), tuple(one["fields"]), one["others"])
+        for one in data
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     visible: tuple[Visible, ...] = ()
     masks: tuple[Mask, ...] = ()
@@ -50,6 +81,20 @@ class Policy:
     def sees(self, role: str, topic: str) -> bool:
         rules = [rule for rule in self.visible if role in rule.roles]
         return not rules or any(_matches(topic, rule.topics) for rule in rules)
+
+    def sees_everything(self, role: str) -> bool:
+        return not any(role in rule.roles for rule in self.visible)
+
+    def masks_something(self, role: str) -> bool:
+        return any(role not in mask.except_roles for mask in self.masks)
+
+    def masks_of(self, role: str, topic: str) -> Fields:
+        """What is masked in a topic's records, with what is masked in those that are letters of other topics."""
+        letters = [OfLetters(m.topics, m.fields + _REASONS) for m in self.masks if role not in m.except_roles]
+        shown = tuple(pattern for rule in self.visible if role in rule.roles for pattern in rule.topics)
+        if not self.sees_everything(role):
+            letters.append(OfLetters(shown, _WHOLE, others=True))
+        return (*self.masked_fields(role, topic), *letters)
 
     def masked_fields(self, role: str, topic: str) -> tuple[str, ...]:
         return tuple(
@@ -103,8 +148,9 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def masked(record: Record, fields: tuple[str, ...]) -> Record:
+def masked(record: Record, masks: Fields) -> Record:
     """The record without what these fields hold. Whatever filters or shows a record sees only this."""
+    fields = _fields(record, masks)
     if not fields:
         return record
     hidden_headers = {field.partition(".")[2].casefold() for field in fields if field.startswith("headers")}
@@ -117,6 +163,16 @@ def masked(record: Record, fields: tuple[str, ...]) -> Record:
         value=_masked_bytes(record.value, [f for f in fields if f.partition(".")[0] == "value"]),
         headers=headers,
     )
+
+
+def _fields(record: Record, masks: Fields) -> list[str]:
+    fields = [mask for mask in masks if isinstance(mask, str)]
+    if len(fields) < len(masks):
+        origins = [(value or b"").decode("utf-8", "replace") for name, value in record.headers if name == _ORIGIN]
+        for mask in masks:
+            if isinstance(mask, OfLetters) and any(mask.applies(origin) for origin in origins):
+                fields += mask.fields
+    return fields
 
 
 def _masked_bytes(data: bytes | None, fields: list[str]) -> bytes | None:

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.console.access import access_file
 from penstock.console.access.guard import LOOPBACK
 from penstock.operate.errors import UserError, usage_error
 
@@ -25,6 +26,7 @@ class ConsoleSettings:
     insecure: bool = False
     users: Path | None = None
     policy: Path | None = None
+    access: Path | None = None
     token: str | None = field(default=None, repr=False)
     connect_port: int | None = None
 
@@ -43,10 +45,10 @@ class ConsoleSettings:
                 f"off loopback ({self.host}) the console needs TLS",
                 "--certificate FILE --key FILE; or --insecure if something before it does TLS",
             )
-        if self.users is None:
+        if self.users is None and not access_file.load(self.access).has_logins:
             raise UserError(
                 f"off loopback ({self.host}) the console needs users",
-                "--users FILE; `penstock console add-user` fills it",
+                "--users FILE (`penstock console add-user` fills it), or --access FILE with [scram] or [oidc]",
             )
 
     @property

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.coordinator.shard_log import Appended, Marker, Producer, Record
-from penstock.log.producer_state import VerificationGuard
 from penstock.log.results import AppendResult, OffsetOutOfRange, Origin
 from penstock.log.validation import Inspection
+from penstock.log.verifications import VerificationGuard
 from penstock.protocol.batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.log import maintenance, producer_replay
 from penstock.log.append_follower import write_marker
-from penstock.log.producer_state import KEPT_BATCHES, MAX_SEQUENCE, KeptBatch, ProducerEntry, VerificationGuard
+from penstock.log.producer_state import KEPT_BATCHES, MAX_SEQUENCE, KeptBatch, ProducerEntry
 from penstock.log.results import AppendResult, LogWriteError, Origin
 from penstock.log.segment import RECENT_MAX
 from penstock.log.staging import assign_epoch, begin_stage, index_batch
 from penstock.log.unusual_batch import prepare, refuse
 from penstock.log.validation import CHECKED_RECORDS_MAX, MIN_RECORD_BYTES, Inspection, is_framed
+from penstock.log.verifications import VerificationGuard
 from penstock.protocol.batch import (
     CODEC_MASK,
     CONTROL_BIT,
@@ -173,6 +174,8 @@ def append_as_leader(
     if producer_id >= 0:
         if entry is not None and in_sequence:
             # producers_state.put_batch for the usual case, spelled out
+            if log.producers_state.frozen is not None:
+                entry = log.producers_state.own(entry)
             kept = entry.batches
             log.undo.append(
                 (
@@ -252,13 +255,18 @@ def _check_producer(
         if kept is not None:
             return _duplicate(log, kept)
     transactional = bool(attributes & TRANSACTIONAL_BIT)
-    if (
-        transactional
-        and log.verify_transactions
-        and not log.has_ongoing_transaction(producer_id, producer_epoch)
-        and not state.is_verified(producer_id, guard)
-    ):
-        return refuse(log, ErrorCode.INVALID_TXN_STATE, "the batch is not part of a verified transaction")
+    verifications = state.verifications
+    if verifications.is_fenced(producer_id, producer_epoch):
+        return refuse(
+            log,
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"the transaction of producer {producer_id} epoch {producer_epoch} was taken over as it is",
+        )
+    if transactional and not verifications.is_running(producer_id, guard):
+        is_open = state.is_open(producer_id, producer_epoch)
+        # An open transaction that only an earlier leader verified is asked about again, whatever the setting.
+        if not verifications.is_proven(producer_id) if is_open else log.verify_transactions:
+            return refuse(log, ErrorCode.INVALID_TXN_STATE, "the batch is not part of a verified transaction")
     if entry is not None and producer_epoch < entry.epoch:
         return refuse(
             log, ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {producer_epoch} of producer {producer_id} < {entry.epoch}"
@@ -272,7 +280,7 @@ def _check_producer(
     if entry is not None and entry.txn_first_offset >= 0 and not transactional:
         return refuse(log, ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has an open transaction")
     if transactional:
-        state.forget_verification(producer_id)
+        verifications.succeeded(producer_id)
     return None
 
 
@@ -303,5 +311,5 @@ def _append_marker(log: Log, batch: Buffer, leader_epoch: int, transaction_versi
     write_marker(log, copy, BatchHeader.parse(copy))
     if transaction_version < 2:
         # The next transaction has the same epoch: what was asked for the old one must not open it.
-        log.producers_state.forget_verification(header.producer_id)
+        log.producers_state.verifications.forget(header.producer_id)
     return AppendResult(_NONE, base_offset, base_offset, -1, log.log_start_offset)

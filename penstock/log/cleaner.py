@@ -20,7 +20,7 @@ from penstock.log import checkpoints, swap
 from penstock.log.cleaner_process import SOURCE_IS_CORRUPT
 from penstock.log.compaction import CompactionSpec, CorruptSource, Output, read_batches
 from penstock.log.damage import BAD_BYTES
-from penstock.log.files import CLEANED_SUFFIX, LOG_SUFFIX, file_name, unlink_all
+from penstock.log.files import CLEANED_SUFFIX, LOG_SUFFIX, file_name, unlink_all, write_file
 from penstock.log.results import LogWriteError
 from penstock.log.txn_index import InvalidTxnIndex
 
@@ -144,7 +144,9 @@ class _Run:
 
 
 class Cleaner:
-    """One compaction at a time; `tick` moves it on and never blocks."""
+    """One compaction at a time; `tick` moves it on and never blocks. Its process is begun by `command`."""
+
+    command: tuple[str, ...] = (sys.executable, "-m", "penstock.log.cleaner_process")
 
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
@@ -163,6 +165,10 @@ class Cleaner:
             self._collect(run)
         elif run.verified is not None:
             self._finish(run)
+
+    @property
+    def is_running(self) -> bool:
+        return self._run is not None
 
     def is_busy_with(self, log: Log) -> bool:
         return self._run is not None and self._run.log is log
@@ -231,19 +237,13 @@ class Cleaner:
     def _start_process(self, log: Log, spec: CompactionSpec) -> subprocess.Popen[bytes]:
         """It ends with its broker, which is the other end of its standard input. Should it still live for a moment when
         the next broker begins a run, the lock that it has inherited keeps their files apart."""
-        lock = os.open(log.directory.parent / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = os.open(log.directory.parent / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             drop_leftovers(log.directory)
-            (log.directory / _SPEC_NAME).write_text(json.dumps(asdict(spec)), encoding="utf-8")
+            write_file(log.directory / _SPEC_NAME, json.dumps(asdict(spec)).encode(), durable=False)
             return subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "penstock.log.cleaner_process",
-                    str(log.directory / _SPEC_NAME),
-                    str(log.directory / _RESULT_NAME),
-                ],
+                [*self.command, str(log.directory / _SPEC_NAME), str(log.directory / _RESULT_NAME)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.log.compaction import CompactionSpec, CorruptSource, compact
+from penstock.log.files import write_file
 
 SOURCE_IS_CORRUPT: Final = 3
 DISK_REFUSED: Final = 4
@@ -38,7 +39,7 @@ def main(arguments: list[str]) -> int:
         }
     )
     try:
-        result_path.write_text(content, encoding="utf-8")
+        write_file(result_path, content.encode(), durable=False)
     except OSError as error:
         print(error, file=sys.stderr)
         return DISK_REFUSED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,12 +28,16 @@ class LogEvents:
 
     def log_start_raised(self, log: Log) -> None:
         """The log start offset rose."""
-        if log.on_start_raised is not None:
-            log.on_start_raised()
+        if log.on_history_changed is not None:
+            log.on_history_changed()
 
     def discard(self, paths: Sequence[Path], delay_ms: int) -> None:
         """Files renamed out of the way, to be unlinked after the delay."""
         unlink_all(paths)
+
+    def in_background(self, log: Log, work: Callable[[], None]) -> None:
+        """Something for the disk that nobody waits for."""
+        work()
 
     def failed(self, log: Log, error: OSError) -> None:
         """The disk refused for another reason than space: the folder is lost."""

@@ -42,7 +42,7 @@ class LogFile:
         self.fd = -1
         self.suspect = False  # it had less than its segment said: to be looked at before the next region is promised
         self.path = path
-        self.fd = disk.open(path, flags | os.O_CLOEXEC, 0o644)
+        self.fd = disk.open(path, flags | os.O_CLOEXEC, 0o600)
 
     def fileno(self) -> int:
         return self.fd
@@ -141,7 +141,7 @@ def write_durably(path: Path, content: bytes) -> None:
 
 def write_file(path: Path, content: bytes, durable: bool) -> None:
     """Create or overwrite; `durable` also syncs the content (not the name)."""
-    fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         write_all(fd, [content], 0)
         if durable:

@@ -24,7 +24,7 @@ def begin(manager: LogManager, log: Log, directory: Path) -> Log:
     """An empty log in `directory` that starts where `log` starts. OSError if the folder does not let us."""
     suffix = f".{uuid.uuid4().hex}{FUTURE_SUFFIX}"
     folder = directory / (f"{log.topic}-{log.partition}"[: NAME_MAX - len(suffix)] + suffix)
-    disk.mkdir(folder)
+    disk.mkdir(folder, 0o700)
     future = manager.new_log(folder, log.topic, log.partition, log.config, log.topic_id)
     if log.topic_id is not None:
         write_topic_id(folder, log.topic_id)

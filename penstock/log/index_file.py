@@ -11,7 +11,7 @@ import os
 from struct import Struct
 from typing import Final
 
-from penstock.log import disk
+from penstock.log import cold, disk
 
 _PAGE_ENTRIES: Final = 512
 _FLUSH_BYTES: Final = 4096
@@ -75,14 +75,19 @@ class IndexFile:
         low, high = 0, self.in_file
         if not high:
             return None
+        must_not_wait = cold.must_not_wait()
         fd = disk.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             while high - low > _PAGE_ENTRIES:
                 middle = (low + high) // 2
+                if must_not_wait:
+                    cold.look(fd, entry.size, middle * entry.size)
                 if entry.unpack(disk.pread(fd, entry.size, middle * entry.size))[column] <= target:
                     low = middle
                 else:
                     high = middle
+            if must_not_wait:
+                cold.look(fd, (high - low) * entry.size, low * entry.size)
             page = disk.pread(fd, (high - low) * entry.size, low * entry.size)
         finally:
             os.close(fd)
@@ -133,7 +138,7 @@ class IndexFile:
         if not self.pending:
             return
         position = self.in_file * self.entry.size
-        fd = disk.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = disk.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             done = disk.pwrite(fd, self.pending, position)
             whole = done - done % self.entry.size
@@ -151,7 +156,7 @@ class IndexFile:
 
     def make_file(self) -> None:
         """An empty file for the entries that wait."""
-        os.close(disk.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
+        os.close(disk.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
         self.expect_nothing()
 
     def expect_nothing(self) -> None:

@@ -19,10 +19,12 @@ from penstock.log import append_follower, append_leader, disk, lookup, maintenan
 from penstock.log.damage import Damage
 from penstock.log.events import LogEvents
 from penstock.log.leader_epochs import LeaderEpochs
-from penstock.log.producer_state import ProducerEntry, ProducerState, Undo, VerificationGuard
+from penstock.log.producer_snapshot import SnapshotJob
+from penstock.log.producer_state import ProducerEntry, ProducerState, Undo
 from penstock.log.results import AbortedTransaction, LogWriteError, OffsetOutOfRange, Region, TimestampOffset
 from penstock.log.segment import UNKNOWN_ROLL_TIME, Segment
 from penstock.log.validation import may_open
+from penstock.log.verifications import VerificationGuard
 
 _FOREVER: Final = 2**63 - 1
 
@@ -61,9 +63,10 @@ class Log:
         self.last_flush_ms = 0
         self.voided: LogWriteError | None = None
         """Why staged appends were lost, until whoever answers for them has heard of it: also others write the log."""
-        self.on_start_raised: Callable[[], None] | None = None
+        self.on_history_changed: Callable[[], None] | None = None
         self.abandoned = False
         self.producers_state = ProducerState()
+        self.snapshot_job: SnapshotJob | None = None
         self.epochs = LeaderEpochs(directory)
         self.segments: list[Segment] = []
         self.segment_bases: list[int] = []
@@ -78,6 +81,10 @@ class Log:
 
     def __repr__(self) -> str:
         return f"<Log {self.name} {self.log_start_offset}..{self.log_end_offset} hw={self.high_watermark}>"
+
+    @property
+    def is_snapshotting(self) -> bool:
+        return self.snapshot_job is not None and not self.snapshot_job.done
 
     def update_config(self, config: LogConfig) -> None:
         """Take new topic settings from now on."""
@@ -220,6 +227,7 @@ class Log:
         """Remember where a leader epoch begins (on becoming leader, before anything is written)."""
         self.write_staged()
         self.epochs.assign(leader_epoch, start_offset)
+        self.producers_state.verifications.leadership_begins()
 
     def latest_epoch(self) -> int | None:
         """Newest known leader epoch."""
@@ -254,11 +262,6 @@ class Log:
         """State of every known producer id (DescribeProducers)."""
         return list(self.producers_state.entries.values())
 
-    def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether this producer, at this epoch, has an open transaction here."""
-        entry = self.producers_state.entries.get(producer_id)
-        return entry is not None and entry.txn_first_offset >= 0 and entry.epoch == producer_epoch
-
     def producer_epoch(self, producer_id: int) -> int | None:
         """Newest epoch seen of a producer id."""
         entry = self.producers_state.entries.get(producer_id)
@@ -267,12 +270,23 @@ class Log:
     def start_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, supports_epoch_bump: bool
     ) -> VerificationGuard | None:
-        """KIP-890: a guard to be passed to the append; None if a transaction is open at this epoch already."""
-        if self.has_ongoing_transaction(producer_id, producer_epoch):
+        """KIP-890: a guard to be passed to the append; None if a transaction is open at this epoch already, and was
+        verified since we lead."""
+        state = self.producers_state
+        if state.is_open(producer_id, producer_epoch) and state.verifications.is_proven(producer_id):
             return None
-        return self.producers_state.start_verification(
+        return state.verifications.start(
             producer_id, producer_epoch, base_sequence, supports_epoch_bump, self.events.clock.now_ms()
         )
+
+    def is_unproven(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a transaction is open at this epoch that only an earlier leader has verified."""
+        state = self.producers_state
+        return state.is_open(producer_id, producer_epoch) and not state.verifications.is_proven(producer_id)
+
+    def fence_producer(self, producer_id: int, producer_epoch: int) -> None:
+        """KIP-939: the open transaction was taken over as it is; its writer may add nothing more."""
+        self.producers_state.verifications.fence(producer_id, producer_epoch, self.events.clock.now_ms())
 
     # -- size and disk
 
@@ -283,6 +297,7 @@ class Log:
     def abandon(self) -> None:
         """The log is being deleted: what is staged is void, files close when their readers are done."""
         self.abandoned = True
+        maintenance.cancel_snapshot(self)
         self.staged = []
         self.undo.clear()
         self.events.staged.pop(self, None)

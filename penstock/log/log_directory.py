@@ -98,7 +98,7 @@ class LogDirectory:
         with _locked_here_guard:
             if key in _locked_here:
                 raise FolderInUse(f"{self.path} is in use by another broker of this process")
-            fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError) as error:
@@ -222,7 +222,7 @@ def read_properties(path: Path) -> dict[str, str]:
 def accept_loss(path: Path) -> None:
     """The operator's word that replicas which this broker does not find are lost. A folder that nobody has used yet,
     on a new disk, becomes one of the broker's with it."""
-    path.mkdir(parents=True, exist_ok=True)
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not is_known_folder(path):
         write_properties(path / META_PROPERTIES, {"version": "0", "directory.id": new_directory_id()})
     write_durably(path / ACCEPTED_LOSS, b"")

@@ -65,12 +65,12 @@ def make_folder(directory: LogDirectory, folder: Path, wanted: WantedLog) -> boo
     """With its topic id in it, or not at all; False if it is there already and not that of another topic."""
     directory.checkpoints.forget((wanted.topic, wanted.partition))
     try:
-        disk.mkdir(folder)
+        disk.mkdir(folder, 0o700)
     except FileExistsError:
         if not belongs_to_another(folder, wanted.topic_id):
             return False
         directory.rename_for_deletion(folder)  # a deletion that the disk refused; the next start unlinks it
-        disk.mkdir(folder)
+        disk.mkdir(folder, 0o700)
     if wanted.topic_id is not None:
         try:
             write_topic_id(folder, wanted.topic_id)

@@ -23,12 +23,13 @@ from penstock.log.checkpoints import PartitionOffsets, log_starts_of, offsets_of
 from penstock.log.cleaner import Cleaner
 from penstock.log.disk_work import THREADS, DiskWork
 from penstock.log.events import LogEvents
-from penstock.log.files import NO_SPACE_ERRNOS
+from penstock.log.files import NO_SPACE_ERRNOS, fsync_directory
 from penstock.log.log import Log
 from penstock.log.log_directory import LogDirectory
 from penstock.log.log_folders import BadLog, WantedLog
 from penstock.log.log_timers import BackgroundTask
 from penstock.log.manager_settings import ManagerSettings
+from penstock.log.promised_logs import PromisedLogs
 from penstock.log.results import LogDirectoryFailed, LogWriteError
 
 __all__ = ["BackgroundTask", "LogManager", "ManagerSettings"]
@@ -59,6 +60,9 @@ class _Events(LogEvents):
 
     def discard(self, paths: Sequence[Path], delay_ms: int) -> None:
         self._manager.disk_work.unlink_later(paths, delay_ms)
+
+    def in_background(self, log: Log, work: Callable[[], None]) -> None:
+        self._manager.disk_work.run(log.directory.parent, work)
 
     def failed(self, log: Log, error: OSError) -> None:
         self._manager.fail_directory(log.directory.parent, error)
@@ -98,7 +102,7 @@ class LogManager:
         self._logs: dict[tuple[str, int], Log] = {}
         self._offline_replicas: dict[tuple[str, int], Path] = {}
         self._bad_logs: dict[tuple[str, int], Path] = {}
-        self._promised: list[Log] = []  # without a folder, because their disk was full
+        self._promised = PromisedLogs()
         self.disk_work = DiskWork(clock, self.fail_directory)
         self.cleaner = Cleaner(self)
         self._loaded = False
@@ -225,16 +229,23 @@ class LogManager:
         full: list[Path] = []
         for path in sorted(filled, key=lambda path: (filled[path], str(path))):
             try:
-                self._logs[key] = log_folders.begin(self._online[path], wanted, self.new_log)
-                return self._logs[key]
+                log = self._logs[key] = log_folders.begin(self._online[path], wanted, self.new_log)
             except OSError as error:
                 self.fail_directory(path, error)
                 if path in self._online:
                     full.append(path)
+                continue
+            try:
+                fsync_directory(path)
+            except OSError as error:
+                self._not_durable(path, [log], error)
+            if key not in self._logs:
+                raise LogDirectoryFailed(f"{topic}-{partition} lies in {path}, which has failed")
+            return log
         for path in full:
             if not (path / f"{topic}-{partition}").exists():
                 log = self._logs[key] = log_folders.promise(self._online[path], wanted, self.new_log)
-                self._promised.append(log)
+                self._promised.add(log)
                 return log
         raise LogDirectoryFailed(f"no log directory is left for {topic}-{partition}")
 
@@ -251,6 +262,7 @@ class LogManager:
         begun = await asyncio.gather(
             *(loop.run_in_executor(threads, log_folders.begin_each, share, self.new_log) for share in shares)
         )
+        made: dict[Path, list[Log]] = {}
         for (directory, one), log in (outcome for share in begun for outcome in share):
             path = directory.path
             if isinstance(log, OSError):
@@ -259,6 +271,21 @@ class LogManager:
                 logger.error("log=%s-%d could not be begun", one.topic, one.partition, exc_info=log)
             elif path in self._online:
                 self._logs.setdefault((one.topic, one.partition), log)
+                made.setdefault(path, []).append(log)
+        for path, logs in made.items():
+            try:
+                await loop.run_in_executor(threads, fsync_directory, path)
+            except OSError as error:
+                self._not_durable(path, logs, error)
+
+    def _not_durable(self, path: Path, logs: list[Log], error: OSError) -> None:
+        """The folders of these logs are made, but a power loss might take them."""
+        self.fail_directory(path, error)
+        self._promised.add(*logs)
+
+    def unmade_replicas(self) -> list[tuple[str, int]]:
+        """Replicas that are served and could not be found after a crash: their folders are not durable yet."""
+        return self._promised.replicas()
 
     def _name_topic(self, log: Log, topic_id: uuid.UUID) -> None:
         try:
@@ -386,9 +413,11 @@ class LogManager:
         """The operator's word for replicas that are found nowhere."""
         return lost_and_found.is_loss_accepted(self)
 
-    def losses_made_good(self) -> None:
-        """Nothing is missing (any more)."""
-        lost_and_found.forget_acceptance(self)
+    def losses_made_good(self) -> bool:
+        """Nothing is missing (any more). False while a log waits for space: without a folder it is missing again."""
+        if not self._promised:
+            lost_and_found.forget_acceptance(self)
+        return not self._promised
 
     # -- timers
 
@@ -400,22 +429,10 @@ class LogManager:
         """Every second: keep deleted records deleted, give logs their folders, and what the threads have to do and to
         tell."""
         if self._promised:
-            self._make_promised()
+            self._promised.keep(self)
         if self.log_starts_changed:
             self.checkpoint_log_starts()
         self.disk_work.tick()
-
-    def _make_promised(self) -> None:
-        """One may have been deleted, or got its folder with its first batch; the disk may still be full."""
-        promised, self._promised = self._promised, []
-        for number, log in enumerate(promised):
-            try:
-                if not log.abandoned:
-                    log.active.prepare_folder()
-            except OSError as error:
-                self.fail_directory(log.directory.parent, error)
-                self._promised = promised[number:]
-                return
 
     # -- checkpoints
 

@@ -86,8 +86,8 @@ def aborted_transactions(log: Log, start_offset: int, upper_bound_offset: int) -
     for segment in log.segments[first:]:
         if not segment.txn_index.exists:
             continue
-        for entry in segment.txn_index.entries():
-            if entry.last_offset >= start_offset and entry.first_offset < upper_bound_offset:
+        for entry in segment.txn_index.ending_from(start_offset):
+            if entry.first_offset < upper_bound_offset:
                 found.append(AbortedTransaction(entry.producer_id, entry.first_offset))
             if entry.last_stable_offset >= upper_bound_offset:
                 return found

@@ -37,6 +37,7 @@ def forget_acceptance(manager: LogManager) -> None:
         try:
             if directory.loss_is_accepted:
                 directory.forget_acceptance()
+                logger.info("directory=%s nothing is missing any more, a later loss is a new question", directory.path)
         except OSError as error:
             manager.fail_directory(directory.path, error)
 

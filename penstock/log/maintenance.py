@@ -102,12 +102,16 @@ def roll(log: Log, new_base_offset: int) -> None:
     try:
         old.prepare_folder()
         old.finish_indexes()
-        producer_snapshot.write_snapshot(
-            log.directory, base_offset, log.producers_state.entries.values(), durable=False
-        )
+        many = len(log.producers_state.entries) > producer_snapshot.MANY_PRODUCERS
+        if not many:
+            producer_snapshot.write_snapshot(
+                log.directory, base_offset, log.producers_state.entries.values(), durable=False
+            )
         segment = _create(log, base_offset)
     except OSError as error:
         raise write_error(log, error, "cannot roll: ") from error
+    if many and not log.is_snapshotting:  # else one is under way: the next roll makes another
+        _begin_snapshot(log, base_offset)
     if log.config.segment_jitter_ms:
         segment.jitter_ms = random.randrange(min(log.config.segment_jitter_ms, log.config.segment_ms))
     if old.size:
@@ -119,6 +123,11 @@ def roll(log: Log, new_base_offset: int) -> None:
         _discard(log, [old], 0)
     log.rest_at(log.log_end_offset)
     log.events.rolled(log)
+
+
+def _begin_snapshot(log: Log, offset: int) -> None:
+    log.snapshot_job = producer_snapshot.SnapshotJob(log.directory, offset, log.producers_state)
+    log.events.in_background(log, log.snapshot_job.run)
 
 
 def _promise(log: Log, base_offset: int) -> Segment:
@@ -170,6 +179,7 @@ def truncate_to(log: Log, offset: int) -> bool:
         log.damage.tell(offset, error)
         raise LogWriteError(f"{log.name}: not truncated: {error}", directory_failed=False) from error
     log.truncations += 1
+    cancel_snapshot(log)
     try:
         # The newest first: a crash in between leaves a shorter log, never one with a hole.
         _discard(log, list(reversed(dropped)), log.config.file_delete_delay_ms)
@@ -195,6 +205,7 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
     except OSError as error:
         raise write_error(log, error, "not truncated: ") from error
     log.truncations += 1
+    cancel_snapshot(log)
     try:
         if log.active.prepare is None:  # else there is no folder yet
             _discard(log, list(reversed(log.segments)), log.config.file_delete_delay_ms)
@@ -214,12 +225,24 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
 
 
 def delete_oldest(log: Log, count: int) -> int:
-    """Delete the first `count` segments and raise the log start to what is left; bytes that went."""
-    doomed = log.segments[:count]
-    if not doomed:
+    """Delete the first `count` segments and raise the log start to what is left; bytes that went. Fewer of them, or
+    none, as long as no snapshot remembers their producers: the next round deletes the rest."""
+    if not log.segments[:count]:
         return 0
     if count == len(log.segments):
         roll(log, log.log_end_offset)
+    if log.is_snapshotting:
+        return 0
+    remembered = _remembered(log, count)
+    had_room = True
+    if remembered < count:
+        # A full disk needs the room more than the producers need to be remembered through a kill.
+        had_room = not (log.snapshot_job is not None and log.snapshot_job.refused) and _remember_producers(log)
+        if had_room:
+            count = remembered
+    doomed = log.segments[:count]
+    if not doomed:
+        return 0
     freed = sum(segment.size for segment in doomed)
     log.set_segments(log.segments[len(doomed) :])
     start = log.segments[0].base_offset
@@ -231,7 +254,42 @@ def delete_oldest(log: Log, count: int) -> int:
     _discard(log, doomed, log.config.file_delete_delay_ms)
     bases = {segment.base_offset for segment in doomed}
     _drop_snapshots(log, lambda snapshot: snapshot in bases)
+    if not had_room:
+        _remember_producers(log)
     return freed
+
+
+def _remembered(log: Log, count: int) -> int:
+    """How many of the first segments may go: a start has to find a snapshot behind them that it can trust, or whoever
+    wrote to them only is unknown after a kill, and may repeat what is stored. It trusts the one where the log begins,
+    and those up to the recovery point."""
+    if not log.producers_state.entries:
+        return count
+    bases = set(log.segment_bases)
+    snapshots = [offset for offset in producer_snapshot.snapshot_offsets(log.directory) if offset in bases]
+    while count:
+        start = log.segment_bases[count]
+        if any(start <= offset <= max(start, log.recovery_point) for offset in snapshots):
+            break
+        count -= 1
+    return count
+
+
+def _remember_producers(log: Log) -> bool:
+    """A snapshot where the newest segment begins, made or begun; False if the disk has no room for it."""
+    try:
+        if not producer_snapshot.snapshot_path(log.directory, log.active.base_offset).exists():
+            roll(log, log.log_end_offset)
+        base_offset = log.active.base_offset
+        if log.is_snapshotting or producer_snapshot.snapshot_path(log.directory, base_offset).exists():
+            return True
+        if log.active.size == 0:  # there was nothing to roll
+            _begin_snapshot(log, base_offset)
+            return True
+    except LogWriteError as error:
+        if error.directory_failed:
+            raise
+    return False
 
 
 def _discard(log: Log, segments: Sequence[Segment], delay_ms: int) -> None:
@@ -241,6 +299,12 @@ def _discard(log: Log, segments: Sequence[Segment], delay_ms: int) -> None:
             paths += segment.rename_deleted()
     finally:
         log.events.discard(paths, delay_ms)
+
+
+def cancel_snapshot(log: Log) -> None:
+    if log.snapshot_job is not None:
+        log.snapshot_job.cancel()
+        log.snapshot_job = None
 
 
 def _drop_snapshots(log: Log, wanted: Callable[[int], bool]) -> None:
@@ -312,6 +376,7 @@ def flush(log: Log) -> None:
 
 def close(log: Log, clean: bool) -> None:
     """Stop using the files. `clean` leaves everything that a start without recovery needs, durable."""
+    cancel_snapshot(log)
     if clean:
         log.write_staged()
     if clean and log.active.exists:  # else nothing was ever written, and there is nothing to leave

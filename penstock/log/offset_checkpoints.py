@@ -30,7 +30,8 @@ Key = tuple[str, int]
 
 
 class OffsetCheckpoints:
-    """Any thread may write; each write is durable. OSError as the disk gives it: then the file says what it said."""
+    """Any thread may write; each write is durable. OSError as the disk gives it: then the file may say the old or the
+    new, and is written again with the next change, whatever that is."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -40,6 +41,7 @@ class OffsetCheckpoints:
         self._turns = itertools.count(1)
         self._since: dict[Key, int] = {}  # what was gathered before this turn does not count for this partition
         self._retired: set[Key] = set()
+        self._doubtful: set[str] = set()  # files of which the last write failed
 
     def read(self, name: str) -> Mapping[Key, int]:
         """A broken checkpoint counts as empty: recovery then reads more than it must, and nothing is lost."""
@@ -77,9 +79,16 @@ class OffsetCheckpoints:
             self._replace(name, offsets, turn)
 
     def _replace(self, name: str, offsets: PartitionOffsets, turn: int) -> None:
-        if self.read(name) != offsets:
-            write_offsets(self._path / name, offsets)
+        if name in self._doubtful or self.read(name) != offsets:
+            try:
+                write_offsets(self._path / name, offsets)
+            except OSError:
+                # Its name may have changed hands before the sync of the folder failed: only the disk knows now.
+                self._stored.pop(name, None)
+                self._doubtful.add(name)
+                raise
             self._stored[name] = dict(offsets)
+            self._doubtful.discard(name)
         self._written[name] = turn
 
     def retire(self, keys: Iterable[Key]) -> None:
@@ -98,14 +107,14 @@ class OffsetCheckpoints:
     def forget(self, key: Key) -> None:
         """A log of this name is about to begin: no file speaks of an older one any more, on the disk, too."""
         with self._lock:
-            if not any(key in self.read(name) for name in _NAMES):
+            if not self._doubtful and not any(key in self.read(name) for name in _NAMES):
                 self._retired.discard(key)
                 return
             self.retire([key])
             for name in _NAMES:
                 stored = self.read(name)
                 kept = {one: offset for one, offset in stored.items() if one not in self._retired}
-                if len(kept) != len(stored):
+                if len(kept) != len(stored) or name in self._doubtful:
                     self._replace(name, kept, next(self._turns))
             self._retired.clear()
 
@@ -117,3 +126,5 @@ class OffsetCheckpoints:
                 stored = self.read(name)
                 if stored.get(key, -1) > offset:
                     self._replace(name, {**stored, key: offset}, next(self._turns))
+                elif name in self._doubtful:
+                    self._replace(name, dict(stored), next(self._turns))

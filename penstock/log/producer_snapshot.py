@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Final
 
 from penstock.log import disk
-from penstock.log.files import SNAPSHOT_SUFFIX, file_name, fsync_directory, offset_of, read_small, write_file
-from penstock.log.producer_state import NO_OFFSET, NO_SEQUENCE, KeptBatch, ProducerEntry
+from penstock.log.files import (
+    NO_SPACE_ERRNOS,
+    SNAPSHOT_SUFFIX,
+    file_name,
+    fsync_directory,
+    offset_of,
+    read_small,
+    write_file,
+)
+from penstock.log.producer_state import NO_OFFSET, NO_SEQUENCE, KeptBatch, ProducerEntry, ProducerState
 from penstock.protocol.crc import crc32c
 
+logger = logging.getLogger(__name__)
+
+MANY_PRODUCERS: Final = 2000
+"""More than these take too long to write while the loop waits."""
+ENTRIES_IN_ONE_GO: Final = 1000
+BREATH_SECONDS: Final = 0.001  # about what these take: the loop gets every second millisecond
 VERSION: Final = 1
 _HEAD: Final = Struct(">hI")
 _COUNT: Final = Struct(">i")
@@ -22,10 +39,13 @@ class InvalidSnapshot(Exception):
     """The file is cut, of another version, or its checksum differs: the next older one is tried."""
 
 
-def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """Only the newest batch of each producer is kept, as in Kafka."""
+def encode_snapshot(entries: Iterable[ProducerEntry], breathe: Callable[[], None] | None = None) -> bytes:
+    """Only the newest batch of each producer is kept, as in Kafka. `breathe` is called every so often: a thread that
+    encodes very many lets others run in between."""
     packed: list[bytes] = []
     for entry in entries:
+        if breathe is not None and not len(packed) % ENTRIES_IN_ONE_GO:
+            breathe()
         if entry.batches:
             _, last_sequence, last_offset, offset_delta, _ = entry.batches[-1]
         else:
@@ -87,6 +107,53 @@ def write_snapshot(directory: Path, offset: int, entries: Iterable[ProducerEntry
     disk.replace(temporary, path)
     if durable:
         fsync_directory(directory)
+
+
+class SnapshotJob:
+    """One snapshot of very many producers, begun by the loop, written in any thread.
+
+    Until it is done the log goes on with copies of the entries that it changes. A start that does not find the file
+    reads from the snapshot before: nothing waits for this one.
+    """
+
+    def __init__(self, directory: Path, offset: int, state: ProducerState) -> None:
+        self._path = snapshot_path(directory, offset)
+        self._state = state
+        self._lock = threading.Lock()
+        self.done = False
+        self.refused = False  # by a full disk
+        self._entries = state.frozen = state.entries.copy()
+
+    def run(self) -> None:
+        """OSError as the disk gives it, except that the folder is gone or full: then there is no snapshot."""
+        temporary = self._path.with_name(self._path.name + ".tmp")
+        try:
+            write_file(temporary, encode_snapshot(self._entries.values(), _breathe), durable=False)
+            with self._lock:
+                if self.done:
+                    disk.discard(temporary)
+                else:
+                    disk.replace(temporary, self._path)
+        except FileNotFoundError:
+            logger.debug("path=%s the log is gone", self._path)
+        except OSError as error:
+            if error.errno not in NO_SPACE_ERRNOS:
+                raise
+            self.refused = True
+            logger.warning("path=%s not written, the next start reads more: %s", self._path, error)
+        finally:
+            self.cancel()
+
+    def cancel(self) -> None:
+        """From now on no file appears: what it would tell is no longer so."""
+        with self._lock:
+            if not self.done:  # else the entries may be frozen for another job already
+                self.done = True
+                self._state.frozen = None
+
+
+def _breathe() -> None:
+    time.sleep(BREATH_SECONDS)
 
 
 def snapshot_offsets(directory: Path, names: Iterable[str] | None = None) -> list[int]:

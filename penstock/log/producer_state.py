@@ -1,4 +1,4 @@
-"""Producer state of one log: idempotence (the last five batches), epochs, open transactions, verification guards.
+"""Producer state of one log: idempotence (the last five batches), epochs, open transactions.
 
 The rules are Kafka's ProducerAppendInfo and ProducerStateManager. Checks change nothing; `put_batch` and
 `end_transaction` are the only ways in, for appends and for replay alike.
@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from penstock.log.txn_index import AbortedEntry
+from penstock.log.verifications import Verifications
 from penstock.protocol.errors import ErrorCode
 
 NO_OFFSET: Final = -1
@@ -21,23 +22,6 @@ KeptBatch = tuple[int, int, int, int, int]
 """(first sequence, last sequence, last offset, offset delta, timestamp)"""
 
 Undo = tuple[int, "ProducerEntry | None", int, int, int, int, tuple[KeptBatch, ...]]
-
-
-class VerificationGuard:
-    """Identity of one verification attempt (KIP-890): an answer to an older attempt carries another guard."""
-
-    __slots__ = ()
-
-
-class _Verification:
-    __slots__ = ("epoch", "guard", "lowest_sequence", "supports_epoch_bump", "timestamp_ms")
-
-    def __init__(self, guard: VerificationGuard, epoch: int, sequence: int, bump: bool, timestamp_ms: int) -> None:
-        self.guard = guard
-        self.epoch = epoch
-        self.lowest_sequence = sequence
-        self.supports_epoch_bump = bump
-        self.timestamp_ms = timestamp_ms
 
 
 class ProducerEntry:
@@ -84,15 +68,17 @@ class EndedTransaction(NamedTuple):
 class ProducerState:
     """All producers of one log."""
 
-    __slots__ = ("_refused", "_unreplicated", "_verifications", "entries", "ongoing", "recalled")
+    __slots__ = ("_refused", "_unreplicated", "entries", "frozen", "ongoing", "recalled", "verifications")
 
     def __init__(self) -> None:
         self.entries: dict[int, ProducerEntry] = {}
+        self.frozen: dict[int, ProducerEntry] | None = None
+        """The entries as they were when a snapshot began that is being written: nobody may change those (`own`)."""
         # First offset → producer id. Transactions begin in offset order, so insertion order is offset order.
         self.ongoing: dict[int, int] = {}
         # First offset → marker offset of ended transactions whose marker the high watermark has not passed.
         self._unreplicated: dict[int, int] = {}
-        self._verifications: dict[int, _Verification] = {}
+        self.verifications = Verifications()
         self.recalled: set[int] = set()  # producers whose older batches were read back from the log
         # Producer id → epoch, sequence and error of its first batch that we refused although it was next in line.
         self._refused: dict[int, tuple[int, int, ErrorCode]] = {}
@@ -111,15 +97,15 @@ class ProducerState:
         self, entry: ProducerEntry | None, producer_id: int, epoch: int, sequence: int
     ) -> tuple[ErrorCode, str] | None:
         """Why a client's batch is not the next one of its producer; None if it is."""
-        verification = self._verifications.get(producer_id) if self._verifications else None
-        if verification is not None and sequence > verification.lowest_sequence >= 0:
+        verification = self.verifications.earliest(producer_id)
+        if verification is not None and sequence > verification[0] >= 0:
             return (
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"Out of order sequence number for producer {producer_id}: {sequence} (incoming seq. number), "
-                f"{verification.lowest_sequence} (earliest seen sequence)",
+                f"{verification[0]} (earliest seen sequence)",
             )
         if entry is None or entry.epoch == -1:
-            if verification is not None and verification.supports_epoch_bump and sequence != 0:
+            if verification is not None and verification[1] and sequence != 0:
                 return (
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                     f"Invalid sequence number for producer {producer_id} without state: {sequence}",
@@ -206,6 +192,8 @@ class ProducerState:
     ) -> Undo:
         """A data batch of a producer is in the log. The result takes it back with `undo`."""
         entry = self.entries.get(producer_id)
+        if entry is not None and self.frozen is not None:
+            entry = self.own(entry)
         if entry is None:
             undo: Undo = (producer_id, None, 0, 0, 0, 0, ())
             entry = self.entries[producer_id] = ProducerEntry(producer_id, epoch)
@@ -238,6 +226,21 @@ class ProducerState:
             self.ongoing[first_offset] = producer_id
         return undo
 
+    def own(self, entry: ProducerEntry) -> ProducerEntry:
+        """An entry that may be changed: itself, or its successor if a snapshot still needs it as it is."""
+        frozen = self.frozen
+        if frozen is None or frozen.get(entry.producer_id) is not entry:
+            return entry
+        copy = self.entries[entry.producer_id] = ProducerEntry(
+            entry.producer_id,
+            entry.epoch,
+            entry.coordinator_epoch,
+            entry.last_timestamp,
+            entry.txn_first_offset,
+            entry.batches,
+        )
+        return copy
+
     def undo(self, undo: Undo) -> tuple[int, int]:
         """Take back one `put_batch`; the newest first. Returns epoch and first sequence of the batch."""
         producer_id, entry, epoch, coordinator_epoch, timestamp, txn_first_offset, batches = undo
@@ -258,17 +261,13 @@ class ProducerState:
     def end_transaction(
         self, producer_id: int, epoch: int, coordinator_epoch: int, aborted: bool, offset: int, timestamp: int
     ) -> EndedTransaction | None:
-        """A marker is in the log; the transaction it ended, if that had data here.
-
-        It ends the running verification too, unless that belongs to the next transaction already: a client that gets
-        a new epoch with every end may ask under the marker's own epoch before the marker arrives here.
-        """
-        known = self._verifications.get(producer_id)
-        if known is not None and not (known.supports_epoch_bump and known.epoch == epoch):
-            del self._verifications[producer_id]
+        """A marker is in the log; the transaction it ended, if that had data here."""
+        self.verifications.ended(producer_id, epoch)
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(producer_id, epoch)
+        elif self.frozen is not None:
+            entry = self.own(entry)
         first_offset = entry.txn_first_offset
         if entry.epoch != epoch:
             entry.epoch = epoch
@@ -292,7 +291,7 @@ class ProducerState:
         stable = next((offset for offset in self.ongoing if offset != first_offset), marker_offset + 1)
         return AbortedEntry(producer_id, first_offset, marker_offset, stable)
 
-    # -- transactions and verification
+    # -- transactions
 
     def first_unstable_offset(self) -> int | None:
         """First offset of the oldest transaction that is open, or ended but not yet below the high watermark."""
@@ -301,6 +300,11 @@ class ProducerState:
             return ongoing
         oldest = min(self._unreplicated)
         return oldest if ongoing is None else min(oldest, ongoing)
+
+    def is_open(self, producer_id: int, epoch: int) -> bool:
+        """Whether this producer, at this epoch, has an open transaction here."""
+        entry = self.entries.get(producer_id)
+        return entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch
 
     def has_transactions(self) -> bool:
         return bool(self.ongoing or self._unreplicated)
@@ -312,26 +316,6 @@ class ProducerState:
                 first: marker for first, marker in self._unreplicated.items() if marker >= high_watermark
             }
 
-    def start_verification(
-        self, producer_id: int, epoch: int, sequence: int, supports_epoch_bump: bool, now_ms: int
-    ) -> VerificationGuard:
-        """The guard of the running attempt of this producer and epoch, or a new one."""
-        known = self._verifications.get(producer_id)
-        if known is None or known.epoch < epoch or (not known.supports_epoch_bump and supports_epoch_bump):
-            known = _Verification(VerificationGuard(), epoch, sequence, supports_epoch_bump, now_ms)
-            self._verifications[producer_id] = known
-        elif 0 <= sequence < known.lowest_sequence:
-            known.lowest_sequence = sequence
-        return known.guard
-
-    def is_verified(self, producer_id: int, guard: VerificationGuard | None) -> bool:
-        """Whether `guard` is that of the running attempt."""
-        known = self._verifications.get(producer_id)
-        return known is not None and known.guard is guard
-
-    def forget_verification(self, producer_id: int) -> None:
-        self._verifications.pop(producer_id, None)
-
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Drop producers (and verifications) not heard of for that long, except with an open transaction."""
         old = [
@@ -342,16 +326,14 @@ class ProducerState:
         for producer_id in old:
             del self.entries[producer_id]
             self._refused.pop(producer_id, None)
-        for producer_id, known in list(self._verifications.items()):
-            if now_ms - known.timestamp_ms >= expiration_ms:
-                del self._verifications[producer_id]
+        self.verifications.expire(now_ms - expiration_ms)
         return len(old)
 
     def clear(self) -> None:
         self.entries.clear()
         self.ongoing.clear()
         self._unreplicated.clear()
-        self._verifications.clear()
+        self.verifications.clear()
         self._refused.clear()
         self.recalled.clear()
 

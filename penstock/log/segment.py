@@ -10,11 +10,12 @@ import os
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
-from penstock.log import disk
+from penstock.log import cold, disk
 from penstock.log.files import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -256,14 +257,25 @@ class Segment:
             position = positions[index]
             after = positions[index + 1] if index + 1 < len(positions) else self.end_position
             return position, after - position
-        return self.find_from(self.offset_index.lookup(offset), offset)
+        try:
+            return self.find_from(self.offset_index.lookup(offset), offset)
+        except cold.ColdPages as pages:
+            pages.warm = partial(self._another().place, offset)
+            raise
+
+    def _another(self) -> Segment:
+        """The same files for a thread."""
+        return Segment(self.directory, self.base_offset, self.size, False, self.created_ms)
 
     def find_from(self, position: int, offset: int) -> tuple[int, int] | None:
         """(position, size) of the first batch at or behind `position` whose last offset reaches `offset`."""
         fd = self.file().fd
         stop = self.size
         unpack = _SKETCH.unpack_from
+        must_not_wait = cold.must_not_wait()
         while position < stop:
+            if must_not_wait:
+                cold.look(fd, min(_SCAN_BYTES, stop - position), position)
             chunk = disk.pread(fd, min(_SCAN_BYTES, stop - position), position)
             relative = 0
             usable = len(chunk) - _SKETCH.size

@@ -71,6 +71,8 @@ def replace_segments(log: Log, outputs: list[Output], step: Callable[[str], None
     gone = replaced - {output.base_offset for output in outputs}
     unlink_all(producer_snapshot.snapshot_path(directory, base) for base in gone)
     log.events.discard(doomed, log.config.file_delete_delay_ms)
+    if log.on_history_changed is not None:
+        log.on_history_changed()
 
 
 def _take_back(log: Log, outputs: list[Output]) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
+from operator import attrgetter
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
-from penstock.log import disk
+from penstock.log import cold, disk
 from penstock.log.files import write_all
 
 ENTRY: Final = Struct(">hqqqq")
 VERSION: Final = 0
+_last_offset = attrgetter("last_offset")
 
 
 class InvalidTxnIndex(Exception):
@@ -40,8 +43,28 @@ class TxnIndex:
     def entries(self) -> list[AbortedEntry]:
         """All entries; InvalidTxnIndex when the file is broken."""
         if self._entries is None:
+            if cold.must_not_wait():
+                self._look()
             self._entries = read_txn_index(Path(self.path))
         return self._entries
+
+    def _look(self) -> None:
+        try:
+            fd = disk.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            cold.look(fd, os.fstat(fd).st_size, 0)
+        except cold.ColdPages as pages:
+            pages.warm = Path(self.path).read_bytes
+            raise
+        finally:
+            os.close(fd)
+
+    def ending_from(self, offset: int) -> list[AbortedEntry]:
+        """Those that ended at `offset` or behind it."""
+        entries = self.entries()
+        return entries[bisect_left(entries, offset, key=_last_offset) :]
 
     def append(self, entry: AbortedEntry) -> None:
         """Written at once (not synced): aborts are rare. OSError leaves the index as it was, in memory and, if the disk
@@ -50,7 +73,7 @@ class TxnIndex:
         if entries and entry.last_offset <= entries[-1].last_offset:
             raise ValueError(f"aborted transactions out of order: {entry} behind {entries[-1]}")
         position = len(entries) * ENTRY.size
-        fd = disk.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = disk.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self.exists = True
         try:
             write_all(fd, [ENTRY.pack(VERSION, *entry)], position)

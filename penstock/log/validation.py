@@ -180,9 +180,9 @@ def must_open(attributes: int, config: LogConfig) -> bool:
 def needs_inspection(batch: Buffer, config: LogConfig) -> bool:
     """Cheap: whether the broker should have this batch inspected by another process before the append.
 
-    False for small ones: the log inspects those itself.
+    False for small ones: the log inspects those itself; and for those that are refused by their size.
     """
-    if not may_open(config) or len(batch) < HEADER_BYTES:
+    if not may_open(config) or not HEADER_BYTES <= len(batch) <= config.max_message_bytes:
         return False
     fields = HEADER.unpack_from(batch)
     return must_open(fields[5], config) and not is_quickly_inspected(batch, fields[5], fields[12])

@@ -157,7 +157,7 @@ def _filter_fields(wanted: AclFilter) -> dict[str, Any]:
 
 def rules(session: Session) -> Rules:
     """What the brokers decide by: the ACLs, and the settings of one of them."""
-    node = min(admin.cluster(session).brokers)
+    node = min(admin.live_brokers(session))
     settings = {c.name: c.value for c in admin.describe_configs(session, admin.BROKER_RESOURCE, str(node), node)}
     super_users = frozenset(part.strip() for part in (settings.get("super.users") or "").split(";") if part.strip())
     everyone = settings.get("allow.everyone.if.no.acl.found") == "true"

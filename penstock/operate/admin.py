@@ -12,7 +12,7 @@ from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode, error_name
 
 if TYPE_CHECKING:
-    from penstock.client.metadata import ClusterView, TopicView
+    from penstock.client.metadata import BrokerAddress, ClusterView, TopicView
     from penstock.operate.session import Session
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
@@ -37,7 +37,13 @@ def refuse(code: int, what: str, detail: str | None = None) -> UserError:
 
 
 def cluster(session: Session) -> ClusterView:
+    """Brokers and all topics: an answer of megabytes where there are many."""
     return session.client.metadata(None)
+
+
+def live_brokers(session: Session) -> Mapping[int, BrokerAddress]:
+    """Without asking for a single topic."""
+    return session.client.metadata(()).brokers
 
 
 def topic(session: Session, name: str) -> TopicView:
@@ -150,8 +156,7 @@ def alter_configs(
 def on_every_broker(session: Session, api_name: str, request: Any, **options: Any) -> dict[int, Any]:
     """One answer from each live broker."""
     return {
-        node: session.client.call_broker(node, api_name, request, **options)
-        for node in sorted(cluster(session).brokers)
+        node: session.client.call_broker(node, api_name, request, **options) for node in sorted(live_brokers(session))
     }
 
 

@@ -42,7 +42,7 @@ def check_names(session: Session, kind: int, name: str, keys: list[str]) -> None
     """A mistyped key is told with the nearest ones, before anything is changed."""
     node = name
     if kind == admin.BROKER_RESOURCE and not name:
-        node = str(min(admin.cluster(session).brokers))
+        node = str(min(admin.live_brokers(session)))
     known = {c.name for c in describe(session, kind, node)}
     for key in keys:
         if known and key not in known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +12,7 @@ from penstock.operate import admin
 from penstock.operate.brokers import broker_rows
 from penstock.operate.doctor_records import records
 from penstock.operate.groups import all_groups, lag_rows
+from penstock.operate.machines import shared_machines
 from penstock.operate.pipelines import SILENT_MS
 from penstock.operate.transactions import described, listed, owner_of, transaction_row
 from penstock.protocol import messages
@@ -131,7 +133,7 @@ def lag(session: Session) -> Iterator[Finding]:
             yield (
                 "warning",
                 f"group {name} is {worst['lag_seconds']:.0f} s behind on {worst['topic']}-{worst['partition']}",
-                f"`penstock group describe {name}`",
+                f"`penstock group describe {shlex.quote(name)}`",
             )
 
 
@@ -173,9 +175,12 @@ def transactions(session: Session) -> Iterator[Finding]:
 def _open_transaction(
     row: dict[str, Any], owner: tuple[str, SinkState] | None, seen: Mapping[str, int]
 ) -> Iterator[Finding]:
+    from penstock.pipelines.spark.sink_journal import BACKFILL
+
     what = f"transaction {row['id']}"
     holds = f"it holds back readers of {_some(row['partitions'])}"
-    look = f"`penstock txn describe {row['id']}`, then `penstock txn abort {row['id']}`"
+    quoted = shlex.quote(row["id"])  # an id is any text of a client; this line may be pasted into a shell
+    look = f"`penstock txn describe {quoted}`, then `penstock txn abort {quoted}`"
     pipeline = owner[1].pipeline if owner is not None else None
     silent_ms = time.time() * 1000 - seen.get(pipeline or "", 0)
     if owner is not None and pipeline is not None and owner[1].ended:
@@ -183,6 +188,9 @@ def _open_transaction(
         yield "problem", f"{what} is left of pipeline {pipeline}, which was reset or deleted: {holds}", finish
     elif pipeline is not None and silent_ms > SILENT_MS:
         go_on = f"start {pipeline} again, or end what it left: run --reset, or `penstock pipeline delete {pipeline}`"
+        if owner is not None and owner[1].place == BACKFILL:
+            delete = f"`penstock pipeline delete {pipeline}`"
+            go_on = f"give the same `penstock pipeline backfill` again, or end what it left for good: {delete}"
         yield "problem", f"{what} of pipeline {pipeline} is open, and nobody runs that: {holds}", go_on
     elif row["two_phase"] and pipeline is None:
         yield "warning", f"{what} waits for ever, and its owner is unknown: {holds}", look
@@ -252,4 +260,5 @@ CHECKS: dict[str, Callable[[Session], Iterator[Finding]]] = {
     "transactions": transactions,
     "settings": settings,
     "copies": copies,
+    "machines": shared_machines,
 }

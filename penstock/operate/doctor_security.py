@@ -32,7 +32,7 @@ def examine_security(session: Session) -> Iterator[dict[str, Any]]:
     """Every check in turn: its findings, or that all is in order."""
     settings = {
         node: {c.name: c.value or "" for c in admin.describe_configs(session, admin.BROKER_RESOURCE, str(node), node)}
-        for node in sorted(admin.cluster(session).brokers)
+        for node in sorted(admin.live_brokers(session))
     }
     for name, check in CHECKS.items():
         findings = list(dict.fromkeys(check(session, settings)))

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable
 from enum import IntEnum
 
+LONGEST_IN_A_HINT = 60
 NOBODY = "is a broker running there? `penstock up` starts one here; -b HOST:PORT names another"
 
 
@@ -17,7 +18,7 @@ class ExitCode(IntEnum):
     USAGE = 2  # the command line makes no sense
     UNREACHABLE = 3  # no broker answers
     NOT_FOUND = 4  # an unknown topic, group, broker, pipeline, …
-    REFUSED = 5  # the broker said no (bad value, exists already, not allowed)
+    REFUSED = 5  # the broker, or who checks a pipeline, said no (bad value, exists already, not allowed)
     INCOMPLETE = 6  # some of it was done; the output says which
     UNHEALTHY = 7  # doctor, verify and the like found problems
     INTERRUPTED = 130  # Ctrl-C
@@ -49,10 +50,20 @@ def not_found(kind: str, name: str, known: Iterable[str] = ()) -> UserError:
     known = list(known)
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     if close:
-        hint = f"did you mean {' or '.join(close)}?"
+        hint = f"did you mean {' or '.join(map(_short, close))}?"
     elif known:
-        shown = ", ".join(sorted(known)[:5])
+        shown = ", ".join(_short(one) for one in sorted(known)[:5])
         hint = f"there is: {shown}{', …' if len(known) > 5 else ''}"
     else:
         hint = f"there is no {kind} yet"
     return UserError(f"there is no {kind} {name!r}", hint, ExitCode.NOT_FOUND)
+
+
+def not_among(option: str, value: str, known: Iterable[str]) -> UserError:
+    """A word that an option does not take."""
+    return usage_error(f"{option} {value!r} is unknown", f"there is {', '.join(known)}")
+
+
+def _short(name: str) -> str:
+    """A hint is one line, however long names are."""
+    return name if len(name) <= LONGEST_IN_A_HINT else f"{name[: LONGEST_IN_A_HINT - 1]}…"

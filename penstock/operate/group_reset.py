@@ -78,7 +78,12 @@ def _targets(
         return {key: current.get(key, ends[key][0]) for key in keys}
     if to.isdigit() and len(to) < 12:  # longer numbers are times in milliseconds
         return dict.fromkeys(keys, int(to))
-    moment = parse_time(to)
+    try:
+        moment = parse_time(to)
+    except UserError:
+        raise usage_error(
+            f"--to {to!r} is no place", "write earliest, latest, current, an offset, or a time: 2h, 2026-11-01T12:00"
+        ) from None
     ends = admin.list_offsets(session, dict.fromkeys(keys, admin.LATEST))
     found = admin.list_offsets(session, dict.fromkeys(keys, moment))
     return {key: found[key][0] if found[key][0] >= 0 else ends[key][0] for key in keys if key in ends}

@@ -37,7 +37,7 @@ def lag_rows(
     session: Session, keys: list[tuple[str, int]], offsets: dict[tuple[str, int], tuple[int, str | None]]
 ) -> list[dict[str, Any]]:
     """Per partition: committed offset, end, lag in records, and the age of the first record not yet consumed."""
-    known = admin.cluster(session)
+    known = session.client.metadata({name for name, _ in keys})
     live = [key for key in keys if known.leader(*key) >= 0]
     ends = admin.list_offsets(session, dict.fromkeys(live, admin.LATEST))
     rows = []
@@ -86,8 +86,8 @@ def describe_members(session: Session, name: str, listed: Any) -> list[dict[str,
              "assignment": [(t.topic_name, p) for t in m.assignment.topic_partitions for p in t.partitions]}
             for m in group.members
         ]  # fmt: skip
-    api = messages.api("describe_groups")
-    answer = session.client.call_coordinator("group", name, "describe_groups", api.Request(groups=[name]))
+    asked = messages.api("describe_groups").Request(groups=[name])
+    answer = session.client.call_coordinator("group", name, "describe_groups", asked)
     group = answer.groups[0]
     _insist(group, name)
     return [
@@ -179,7 +179,8 @@ def delete_group(session: Session, name: str) -> None:
 
 def rebalance_journal(session: Session, name: str) -> list[dict[str, Any]]:
     """A group's rebalances, oldest first: when, why, who, how long, how many partitions moved."""
-    if JOURNAL not in admin.cluster(session).topics:
+    journal = session.client.metadata([JOURNAL]).topics.get(JOURNAL)
+    if journal is None or journal.error_code:
         raise UserError(
             "this cluster keeps no rebalance journal yet", "Penstock writes one with its first group; Kafka has none"
         )

@@ -39,6 +39,9 @@ def pipeline_state(applied: Applied, known: Mapping[str, Any] | None) -> tuple[s
         return ("stopped" if applied.desired == "stopped" else "waiting for a runner"), None
     state = known["state"]
     silent = time.time() * 1000 - known.get("seen_at_ms", 0) > SILENT_MS
+    is_older = isinstance(known.get("generation"), int) and known["generation"] < applied.generation
+    if applied.desired == "running" and is_older and (silent or state not in ("running", "starting")):
+        return "waiting for a runner", None  # what is known is of what was applied before
     if state in ("running", "starting") and silent:
         return "lost", "its driver is silent; is a runner up?"
     if applied.desired == "stopped" and state in ("running", "starting"):

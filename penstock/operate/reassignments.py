@@ -9,6 +9,7 @@ from penstock.operate.errors import no_partition
 from penstock.protocol import messages
 
 if TYPE_CHECKING:
+    from penstock.client.metadata import ClusterView
     from penstock.operate.session import Session
 
 Plan = dict[tuple[str, int], list[int]]
@@ -16,13 +17,20 @@ NO_REASSIGNMENT, ELECTION_NOT_NEEDED = 85, 84
 THROTTLES = ("leader.replication.throttled", "follower.replication.throttled")
 
 
-def unusual_partitions(session: Session, topic: str | None = None) -> list[dict[str, Any]]:
-    """Partitions that move, miss replicas, or have no leader."""
+def unusual_partitions(
+    session: Session, topic: str | None = None, known: ClusterView | None = None
+) -> list[dict[str, Any]]:
+    """Partitions that move, miss replicas, or have no leader; of what is `known` only those that move are asked for."""
     if topic is not None:
         admin.topic(session, topic)
     under_way = moving(session)
+    if known is None:
+        known = admin.cluster(session)
+    elif under_way:
+        asked = session.client.metadata({name for name, _ in under_way})
+        known = known.merged_with(asked, all_topics=False)
     rows = []
-    for view in admin.cluster(session).topics.values():
+    for view in known.topics.values():
         for index, p in view.partitions.items():
             moves = under_way.get((view.name, index))
             state = "moving" if moves else "offline" if p.leader_id < 0 else "under-replicated"
@@ -125,7 +133,7 @@ def throttle_moves(session: Session, changed: Plan, current: Plan, rate: int) ->
         values = (",".join(sources), ",".join(targets))
         changes = [(f"{key}.replicas", 0, value) for key, value in zip(THROTTLES, values, strict=True)]
         admin.alter_configs(session, admin.TOPIC_RESOURCE, name, changes)
-    for node in admin.cluster(session).brokers:
+    for node in admin.live_brokers(session):
         admin.alter_configs(
             session, admin.BROKER_RESOURCE, str(node), [(f"{key}.rate", 0, str(rate)) for key in THROTTLES]
         )
@@ -134,5 +142,5 @@ def throttle_moves(session: Session, changed: Plan, current: Plan, rate: int) ->
 def unthrottle(session: Session, topics: set[str]) -> None:
     for name in topics:
         admin.alter_configs(session, admin.TOPIC_RESOURCE, name, [(f"{key}.replicas", 1, None) for key in THROTTLES])
-    for node in admin.cluster(session).brokers:
+    for node in admin.live_brokers(session):
         admin.alter_configs(session, admin.BROKER_RESOURCE, str(node), [(f"{key}.rate", 1, None) for key in THROTTLES])

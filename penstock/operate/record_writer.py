@@ -21,6 +21,8 @@ Block = list[dict[str, bytes | None]]
 
 QUEUED_RECORDS = 500_000
 QUEUED_BYTES = 1_000_000_000  # under librdkafka's own limit: a block that fits is taken whole, so order is kept
+MAKING_SECONDS = 5.0
+SILENCE_SECONDS = 1.0
 HINTS = {
     "MSG_SIZE_TOO_LARGE": "-X message.max.bytes=N raises our limit, max.message.bytes that of the topic",
     "UNKNOWN_TOPIC_OR_PART": "`penstock topic create` makes a topic",
@@ -61,12 +63,36 @@ class Writer:
         try:
             self._producer = Producer(session.librdkafka(**settings))
             # A cluster that is not there is told before we read any input.
-            described = self._producer.list_topics(topic, session.patience_seconds).topics[topic]
-            self.partitions = len(described.partitions) or None
+            self._insist_on_a_cluster()
+            self.partitions = self._described_partitions()
             if transactional:
                 self._producer.init_transactions(15)
         except KafkaException as error:
             raise self._explain(error.args[0]) from error
+
+    def _insist_on_a_cluster(self) -> None:
+        """librdkafka waits in silence, whatever is wrong; our own client knows what to say of it."""
+        from confluent_kafka import KafkaException
+
+        try:
+            self._producer.list_topics("", min(SILENCE_SECONDS, self._session.patience_seconds))
+        except KafkaException:
+            self._session.client.metadata()
+
+    def _described_partitions(self) -> int | None:
+        """How many partitions the topic has. Asking makes it where brokers make topics; that takes them a moment."""
+        deadline = time.monotonic() + MAKING_SECONDS
+        while True:
+            described = self._producer.list_topics(self._topic, self._session.patience_seconds).topics[self._topic]
+            reason = described.error.name() if described.error is not None else ""
+            if reason == "TOPIC_EXCEPTION":
+                raise UserError(f"{self._topic!r} is no name for a topic", HINTS[reason], ExitCode.REFUSED)
+            if reason != "UNKNOWN_TOPIC_OR_PART":
+                return len(described.partitions) or None
+            if time.monotonic() > deadline:
+                hint = f"these brokers do not make topics by themselves: `penstock topic create {self._topic}`"
+                raise UserError(f"there is no topic {self._topic!r}", hint, ExitCode.NOT_FOUND)
+            time.sleep(0.1)
 
     def write(self, records: Iterable[Record]) -> int:
         return self._all_of_it(lambda: self._one_by_one(records))

@@ -42,6 +42,11 @@ class Session:
     @staticmethod
     def _collect(bootstrap: str | None, profile: str | None, given: list[str]) -> dict[str, str]:
         collected: dict[str, str] = {"bootstrap.servers": DEFAULT_BOOTSTRAP}
+        if bootstrap == "" or profile == "":
+            # An unset variable of a script; the cluster that is meant by default would be another one.
+            raise usage_error(
+                f"{'-b' if bootstrap == '' else '-p'} is empty", "-b HOST:PORT or -p PROFILE, or leave it out"
+            )
         if profile is not None:
             collected |= _of_profile(profile)
         else:
@@ -66,9 +71,10 @@ class Session:
 
         # A person waits: tell after a few seconds that nobody answers, not after a minute.
         try:
-            return SyncClient.from_properties(self.properties, retry=RetryPolicy(total_timeout_s=self.patience_seconds))
+            retry = RetryPolicy(total_timeout_s=self.patience_seconds)
+            return SyncClient.from_properties(self.properties, retry=retry, explain_silence=True)
         except ValueError as error:
-            raise usage_error(str(error), "it comes from -X, the environment or the profile") from error
+            raise usage_error(str(error), "it comes from -b, -X, the environment or the profile") from error
 
     def close(self) -> None:
         if "client" in self.__dict__:

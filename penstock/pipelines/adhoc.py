@@ -37,8 +37,14 @@ class Defaults:
     until: str | None = None
 
 
+def insist_on_topics(text: str) -> None:
+    if CALL.search(text) is None:
+        raise SpecError("the query names no topic; write … FROM topic('orders')")
+
+
 def query(text: str, spark: Any, properties: Mapping[str, str], defaults: Defaults) -> Any:
     """The query's DataFrame; SpecError says what is wrong with it."""
+    insist_on_topics(text)
     fresh = fresh_session(spark)
     count = 0
 
@@ -55,8 +61,6 @@ def query(text: str, spark: Any, properties: Mapping[str, str], defaults: Defaul
         return name
 
     rewritten = CALL.sub(table, text)
-    if count == 0:
-        raise SpecError("the query names no topic; write … FROM topic('orders')")
     try:
         return fresh.sql(rewritten)
     except Exception as error:

@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 
 _MARK: Final = "penstock.id"
 _ANEW: Final = "anew"
+_RESET: Final = "reset"
+_DISCARDING: Final = "discarding.json"
+POSITIONS: Final = "positions.json"  # topic → partition → where a pipeline goes on that has kept nothing else
 _WAYS_OUT: Final = "--reset to forget what was read (sinks get everything again), or --backfill to rewrite its tables"
 _PARTS: Final = {
     "sources": "its sources have",
@@ -53,6 +56,12 @@ class QueryState:
     is_backfill: bool
     old_name: str | None = None  # a checkpoint of version 0.1.0: by what its topics know it
     is_anew: bool = False  # it follows a reset: tables that know another checkpoint are told this one
+    folder: Storage | None = None
+
+    def offsets(self, number: int) -> str | None:
+        """What Spark noted before it ran a batch: how far each source goes in it."""
+        assert self.folder is not None
+        return self.folder.read_text(f"checkpoints/{self.checkpoint.rstrip('/').rpartition('/')[2]}/offsets/{number}")
 
     @property
     def name(self) -> str:
@@ -104,7 +113,8 @@ class PipelineState:
                     self.folder.write_text(name, json.dumps(made, indent=1))
         checkpoint = self.folder.at("checkpoints", query)
         anew = made.get("anew", False)
-        return QueryState(self._pipeline, made["identity"], checkpoint, made["backfill"], made["old_name"], anew)
+        identity, old_name = made["identity"], made["old_name"]
+        return QueryState(self._pipeline, identity, checkpoint, made["backfill"], old_name, anew, self.folder)
 
     def _must_belong(self, query: str, made: dict[str, Any], mark: str | None) -> None:
         """Version 0.1.0 left no mark: its checkpoints are taken as they are, if they are there."""
@@ -137,7 +147,10 @@ class PipelineState:
             if not file.endswith(".json") or "identity" not in made or (old_name is not None) != is_old:
                 continue
             state = QueryState(self._pipeline, made["identity"], "", False, old_name)
-            names += [state.name, *[f"{state.prefix}{sink}" for sink in query.split("+")]]
+            names += [
+                state.name,
+                *[f"{state.prefix}{sink}" for sink in [*query.split("+"), "dead-letters", "late-rows"]],
+            ]
         return names
 
     def _must_fit(self, query: str, old: dict[str, Any], new: dict[str, Any]) -> None:
@@ -152,7 +165,7 @@ class PipelineState:
             raise DoesNotFit(
                 f"pipeline {self._pipeline}: {words} changed, so that the checkpoint of {query!r} does not fit any"
                 f" more (was {was}; is {now}). Give the pipeline a new name to"
-                f" start beside the old one, {_WAYS_OUT}"
+                f" start beside the old one, --discard-state to go on where it was without its state, {_WAYS_OUT}"
             )
 
     @staticmethod
@@ -175,15 +188,83 @@ class PipelineState:
                 found[file.removesuffix(".json")] = made["fingerprint"]
         return found
 
+    def positions(self) -> dict[str, dict[str, int]]:
+        """Topic → partition → up to where every query has read it; SpecError if that cannot be said."""
+        found: dict[str, dict[str, int]] = json.loads(self.folder.read_text(POSITIONS) or "{}")
+        seen: dict[tuple[str, str], int] = {}
+        for query in self.kept():
+            place = f"checkpoints/{query}"
+            planned, done = (
+                {int(name) for name in self.folder.names(f"{place}/{kind}") if name.isdigit()}
+                for kind in ("offsets", "commits")
+            )
+            if not planned:
+                continue
+            if max(planned) not in done:
+                raise SpecError(
+                    f"pipeline {self._pipeline}: batch {max(planned)} of {query!r} is not finished; let the pipeline as"
+                    " it was run once more with --until-caught-up, then discard its state"
+                )
+            for line in (self.folder.read_text(f"{place}/offsets/{max(planned)}") or "").splitlines()[2:]:
+                for topic, offsets in self._topics_in(query, line).items():
+                    for partition, offset in offsets.items():
+                        if seen.setdefault((topic, partition), offset) != offset:
+                            raise SpecError(
+                                f"pipeline {self._pipeline}: its queries have read {topic}-{partition} up to different"
+                                f" offsets ({seen[topic, partition]} and {offset}); let the pipeline as it was run once"
+                                " more with --until-caught-up, then discard its state"
+                            )
+        for (topic, partition), offset in seen.items():
+            found.setdefault(topic, {})[partition] = offset
+        return found
+
+    def _topics_in(self, query: str, line: str) -> dict[str, dict[str, int]]:
+        if line == "-":  # not begun yet
+            return {}
+        data = json.loads(line)
+        if "#ids" not in data:
+            raise SpecError(
+                f"pipeline {self._pipeline}: {query!r} reads a source that is no topic; only positions in topics can be"
+                " kept without state"
+            )
+        return {topic: offsets for topic, offsets in data.items() if not topic.startswith("#")}
+
+    def begin_discarding(self, positions: dict[str, dict[str, int]]) -> None:
+        """These positions shall be kept and nothing else: said before anything goes, so that a crash loses nothing."""
+        self.folder.write_text(_DISCARDING, json.dumps(positions))
+
+    def is_discarding(self) -> bool:
+        return self.folder.exists(_DISCARDING)
+
+    def finish_discarding(self) -> None:
+        for name in ("checkpoints", "queries", "late", "starts", "backfill"):
+            self.folder.delete(name)
+        self.folder.write_text(_ANEW, "state was discarded\n")
+        self.folder.delete(POSITIONS)
+        self.folder.move(_DISCARDING, POSITIONS)
+
     def _is_backfill(self) -> bool:
         return self.folder.exists("backfill")
 
     def reset(self, *, backfill: bool) -> None:
-        """Forget everything that was read. Schemas that were inferred are forgotten too."""
+        """Forget everything that was read. Schemas that were inferred are forgotten too.
+
+        Which reset of an applied pipeline was done last stays known: else the next start would do that one again.
+        """
+        last = self.last_reset()
         self.folder.delete()
         self.folder.write_text(_ANEW, "was reset\n")
         if backfill:
             self.folder.write_text("backfill", "from the beginning\n")
+        if last is not None:
+            self.note_reset(last)
+
+    def last_reset(self) -> str | None:
+        """The name of the last reset that was asked for by applying, and done."""
+        return self.folder.read_text(_RESET)
+
+    def note_reset(self, request: str) -> None:
+        self.folder.write_text(_RESET, request)
 
     @property
     def from_beginning(self) -> bool:

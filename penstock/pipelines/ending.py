@@ -47,8 +47,27 @@ def reset(client: SyncClient, pipeline: str, state: PipelineState, *, backfill: 
     return ended
 
 
+def discard_state(
+    client: SyncClient, pipeline: str, state: PipelineState, begin: dict[str, dict[str, int]] | None = None
+) -> list[str]:
+    """Go on at the same offsets (`begin`: or at these) with nothing remembered; what is lost, in words."""
+    positions = {**state.positions(), **(begin or {})}
+    lost = [text for fingerprint in state.kept().values() for text in fingerprint.get("stateful", ())]
+    state.begin_discarding(positions)
+    _finish_discarding(client, pipeline, state)
+    return list(dict.fromkeys(lost))
+
+
+def _finish_discarding(client: SyncClient, pipeline: str, state: PipelineState) -> None:
+    end_pipeline(client, pipeline, state.old_sink_names())
+    state.finish_discarding()
+
+
 def finish_endings(client: SyncClient, pipeline: str, state: PipelineState) -> None:
     """A checkpoint whose sinks have ended is one that a reset or a deletion did not come to remove."""
+    if state.is_discarding():
+        log.warning("pipeline %s: discarding its state was interrupted; it is finished now", pipeline)
+        _finish_discarding(client, pipeline, state)
     names = state.sink_names()
     if names and client.run(lambda inner: decisions.ended_names(inner, names)):
         log.warning("pipeline %s was reset or deleted, and that was interrupted; it is finished now", pipeline)

@@ -7,7 +7,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.client.sync import SyncClient
@@ -17,25 +17,29 @@ from penstock.pipelines.checkpoint import PipelineState, QueryState
 from penstock.pipelines.connectors.base import Batch, Context, Sink
 from penstock.pipelines.durations import duration_ms
 from penstock.pipelines.fingerprint import fingerprint, plan_text
+from penstock.pipelines.formats.dead_letters import LETTER_SETTINGS
+from penstock.pipelines.isolation import LETTERS, Isolation, blamed, can_isolate, is_rows_fault
+from penstock.pipelines.late import LateRows
 from penstock.pipelines.plan import DEAD_LETTERS, Query
 from penstock.pipelines.problems import reason_of
+from penstock.pipelines.progress import is_idle
 from penstock.pipelines.secrets import resolve
-from penstock.pipelines.sessions import fresh_session, missing_executors
+from penstock.pipelines.sessions import fresh_session, is_remote, missing_executors
 from penstock.pipelines.spark.clients import client_for
+from penstock.pipelines.spark.session import of_server
 from penstock.pipelines.spec import PipelineSpec, SpecError
+from penstock.pipelines.spec_check import ANSI, NULLS_FOR_ERRORS
 from penstock.pipelines.storage import ReadOnly, is_local, storage
 
 log = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 0.2
+LOOK_SECONDS: Final = 1.0  # at queries that run for ever: asking Spark costs more than an idle query does
 START_SECONDS: Final = 30.0
 MAX_SLOW_STARTS: Final = 20
 EXECUTOR_SECONDS: Final = 20.0  # then a cluster that has sent nobody is worth a word
-IDLE_BATCHES: Final = 3
 _INITIALIZING: Final = "Initializing sources"
 _SLOW_WORKER: Final = "Python worker failed to connect back"
-# Dead letters carry headers on top of what may have been a record of the largest size.
-_DEAD_LETTER_SETTINGS: Final = {"max.message.bytes": "16777216"}
 
 
 class PipelineFailed(Exception):
@@ -65,6 +69,7 @@ class Prepared:
     rows: Any
     sinks: list[Sink]
     state: QueryState
+    late: LateRows | None = None
 
 
 @dataclass
@@ -79,6 +84,8 @@ class Execution:
     _slow_starts: int = 0
     _until_caught_up: bool = False
     _planned: Context | None = None
+    _late: dict[str, LateRows] = field(default_factory=dict)  # query name → the rows that it drops
+    _isolation: Isolation | None = None  # since a row has made a step raise
 
     @classmethod
     def prepare(
@@ -104,13 +111,22 @@ class Execution:
             dead_letter_topic=self.spec.dead_letter_topic,
             from_beginning=state.from_beginning,
             lookups=plan.lookups(self.spec),
+            unnamed_retries=next((name for name, item in self.spec.sources.items() if item.connector == "topic"), ""),
         )
 
     def _prepare(self) -> list[Prepared]:
         """One graph for all queries: each time Spark meets a Python source it starts processes to ask for its plan."""
+        if str(self.spark.conf.get(ANSI)).lower() != "true":  # by spark-defaults.conf, or by whoever serves Connect
+            raise SpecError(f"Spark runs with {ANSI}=false: {NULLS_FOR_ERRORS}")
         self._planned = context = self._context()
         graph = self._build(context)
         prepared = [self._prepare_query(query, graph, context) for query in plan.queries(self.spec)]
+        if is_remote(self.spark):
+            self._insist_on_what_a_server_can_do(prepared)
+        if self.spec.late is not None and not any(item.late for item in prepared):
+            raise SpecError(
+                "late: no step drops rows; it needs a watermark and a window, join or the like that uses it"
+            )
         bad = plan.dead_letter_rows(graph)
         if bad is not None:
             query = Query(DEAD_LETTERS, DEAD_LETTERS, (DEAD_LETTERS,), "append")
@@ -135,7 +151,19 @@ class Execution:
             sink.check(rows.schema)
             with plan.blaming(f"sink {sink.name}"):
                 sink.prepare(rows)  # an unknown column in a key or header shows here
-        return Prepared(query, rows, sinks, self._open(query, rows, graph))
+        state = self._open(query, rows, graph)
+        return Prepared(query, rows, sinks, state, LateRows.wanted(self.spec, context, query, rows, state))
+
+    def _insist_on_what_a_server_can_do(self, prepared: list[Prepared]) -> None:
+        """A Connect server was started by others; Python that gets each batch would run there, without our sinks."""
+        for item in prepared:
+            if self._native(item) is None:
+                raise SpecError(
+                    f"sink {', '.join(item.query.sinks)}: on a Spark Connect server a view feeds one topic, in append"
+                    " mode. Other sinks, several for one view and output_mode: update need master: local[*] or spark://"
+                )
+        if names := of_server(self.spec.settings.spark):
+            raise SpecError(f"settings.spark: {names[0]} is decided when the Spark Connect server starts: set it there")
 
     def _open(self, query: Query, rows: Any, graph: plan.Graph) -> QueryState:
         state = self.place.state_of(self.spec, self.spark)
@@ -162,6 +190,7 @@ class Execution:
     def start(self, prepared: list[Prepared], *, until_caught_up: bool = False) -> None:
         self._until_caught_up = until_caught_up or self.spec.trigger.available_now
         self._register([name for item in prepared for name in self._sink_names(item)])
+        self._late = {item.query.name: item.late for item in prepared if item.late is not None}
         for item in prepared:
             if item.query.name == DEAD_LETTERS:
                 self._ensure_dead_letter_topic()
@@ -181,7 +210,8 @@ class Execution:
             return [item.state.name]
         writing = [sink for sink in item.sinks if sink.opens_transactions()]
         is_streamed = bool(writing) and self._native(item) is not None
-        return [item.state.name if is_streamed else f"{item.state.prefix}{sink.name}" for sink in writing]
+        errors = [f"{item.state.prefix}{LETTERS}", *([item.late.transactions] if item.late is not None else [])]
+        return errors + [item.state.name if is_streamed else f"{item.state.prefix}{sink.name}" for sink in writing]
 
     def _native(self, item: Prepared) -> tuple[str, dict[str, str]] | None:
         """What Spark itself streams into; it lets no Python sink take anything but new rows."""
@@ -212,9 +242,24 @@ class Execution:
         self._begun[name]()
         return True
 
+    def _isolate(self, name: str, error: BaseException) -> bool:
+        """From now on rows that make a step raise go aside. The batch that failed comes again, with its number."""
+        if self._isolation is not None or not is_rows_fault(error, self.spec):
+            return False
+        if not can_isolate(self.spec, self.spark):
+            return False
+        log.warning("query %s: %s%s", name, blamed(error, self.spec), reason_of(error))
+        log.warning("%s: rows that make a step raise go to %s", self.spec.name, self.spec.dead_letter_topic)
+        self.stop()
+        self._ensure_dead_letter_topic()
+        self._isolation = Isolation(self.spec, self._context())
+        for begin in self._begun.values():
+            begin()
+        return True
+
     def _ensure_dead_letter_topic(self) -> None:
         self.place.client(self.spec).run(
-            lambda inner: ensure_topic(inner, self.spec.dead_letter_topic, settings=_DEAD_LETTER_SETTINGS)
+            lambda inner: ensure_topic(inner, self.spec.dead_letter_topic, settings=LETTER_SETTINGS)
         )
 
     def _writer(self, item: Prepared) -> Any:
@@ -222,14 +267,21 @@ class Execution:
             assert self._planned is not None
             options = {**self._planned.spark_options, "topic": self.spec.dead_letter_topic}
             options["txnAppId"] = item.state.name
-            return item.rows.writeStream.format("penstock").options(**options)
+            rows = item.rows
+            if self._isolation is not None:
+                rows = plan.dead_letter_rows(self._isolation.graph)
+            return rows.writeStream.format("penstock").options(**options)
         native = self._native(item)
-        if native is not None:
+        is_streamed = native is not None and item.sinks[0].opens_transactions()
+        if self._isolation is not None:
+            rows = self._isolation.graph.tables[item.query.view]
+            return rows.writeStream.foreachBatch(self._isolation.writer(item, is_streamed))
+        if native is not None and item.late is None:
             kind, options = native
-            if item.sinks[0].opens_transactions():
+            if is_streamed:
                 options = {**options, "txnAppId": item.state.name}
             return item.sinks[0].prepare(item.rows).writeStream.format(kind).options(**options)
-        return item.rows.writeStream.foreachBatch(_batch_writer(item))
+        return item.rows.writeStream.foreachBatch(_batch_writer(item, is_streamed))
 
     def _trigger(self, writer: Any, until_caught_up: bool) -> Any:
         trigger = self.spec.trigger
@@ -251,18 +303,25 @@ class Execution:
             for name, query in list(self.running.items()):
                 error = query.exception()
                 if error is not None:
-                    if not self._start_again(name, error):
+                    if not self._start_again(name, error) and not self._isolate(name, error):
                         self.stop()
-                        raise PipelineFailed(f"{name}: {reason_of(error)}") from error
+                        raise PipelineFailed(f"{name}: {blamed(error, self.spec)}{reason_of(error)}") from error
                     ended = False
+                    break
             if ended:
                 break
             if self._until_caught_up:
                 for query in self.running.values():
                     if query.isActive and is_idle(query):
                         query.stop()
-            time.sleep(POLL_SECONDS)
+            self._pause(should_stop)
         self._report(on_progress)
+
+    def _pause(self, should_stop: Callable[[], bool]) -> None:
+        until = time.monotonic() + (0 if self._until_caught_up else LOOK_SECONDS - POLL_SECONDS)
+        time.sleep(POLL_SECONDS)
+        while time.monotonic() < until and not should_stop():
+            time.sleep(POLL_SECONDS)
 
     def _report(self, on_progress: Callable[[str, Mapping[str, Any]], None]) -> None:
         for name, query in self.running.items():
@@ -272,7 +331,8 @@ class Execution:
             mark = (progress["batchId"], progress["timestamp"])
             if self._seen.get(name) != mark:
                 self._seen[name] = mark
-                on_progress(name, progress)
+                late = self._late.get(name)
+                on_progress(name, progress if late is None else {**progress, "late": late.total})
 
     def stop(self) -> None:
         """Let the batch under way go; it runs again next time, and is then recognised."""
@@ -283,26 +343,16 @@ class Execution:
                 log.warning("query %s did not stop: %s", query.name, reason_of(error))
 
 
-def is_idle(query: Any) -> bool:
-    """Caught up, but not ending: state with a time to live makes Spark run empty batches for ever.
+def _batch_writer(item: Prepared, is_streamed: bool) -> Callable[[Any, int], None]:
+    """For foreachBatch. `is_streamed`: a topic knows the query's batches by the name of the query."""
 
-    What counts is that no source moves. Batches without rows may as well be on their way through stretches of aborted
-    or compacted records.
-    """
-    last = query.recentProgress[-IDLE_BATCHES:]
-    return len({item["batchId"] for item in last}) == IDLE_BATCHES and not any(_has_moved(item) for item in last)
-
-
-def _has_moved(progress: Mapping[str, Any]) -> bool:
-    return bool(progress["numInputRows"]) or any(
-        source["startOffset"] != source["endOffset"] for source in progress["sources"]
-    )
-
-
-def _batch_writer(item: Prepared) -> Callable[[Any, int], None]:
     def write(rows: Any, number: int) -> None:
         state = item.state
         batch = Batch(state.identity, number, state.is_backfill and number == 0, state.prefix, state.is_anew)
+        if is_streamed:
+            batch = replace(batch, whole_name=state.name)
+        if item.late is not None:
+            item.late.write(number)
         shared = len(item.sinks) > 1
         if shared:
             rows = rows.persist()

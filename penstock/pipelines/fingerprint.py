@@ -137,7 +137,7 @@ class _Plan:
     def _described(self, node: _Node) -> str:
         parts = [[self._meaning(item) for item in part] for part in _lists(node.rest)]
         if node.kind == "Aggregate":
-            keys, results = parts[0], parts[1]
+            keys, results = parts[:2] if len(parts) > 1 else ([], parts[0])  # Spark leaves out an empty list of keys
             kept = [item for item in results if not any(item == key or item.startswith(f"{key}.") for key in keys)]
             return f"Aggregate by {', '.join(keys) or 'nothing'} of {', '.join(kept) or 'nothing'}"
         if node.kind == "Join":

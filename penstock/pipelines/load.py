@@ -22,7 +22,10 @@ def load(path: Path) -> PipelineSpec:
     form = _FORMS.get(path.suffix.lower())
     if form is None:
         raise SpecError(f"{path.name} is none of {', '.join(_FORMS)}", place=str(path))
-    return form(path)
+    try:
+        return form(path)
+    except UnicodeDecodeError:
+        raise SpecError("this is no text in UTF-8", place=str(path)) from None
 
 
 def is_spark_declarative(path: Path) -> bool:

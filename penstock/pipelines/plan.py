@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from penstock.pipelines import connectors, operators
+from penstock.pipelines import connectors, guards, operators
 from penstock.pipelines.connectors.base import Context, Loaded, Sink
 from penstock.pipelines.durations import spark_interval
 from penstock.pipelines.formats.dead_letters import rejected
@@ -43,6 +43,7 @@ class Graph:
 
     tables: dict[str, Any] = field(default_factory=dict)
     bad: list[Any] = field(default_factory=list)
+    guards: list[guards.Guard] = field(default_factory=list)  # if the context asks for them: whom steps would raise at
     identities: dict[str, str] = field(default_factory=dict)  # source → what its offsets belong to
     schemas: dict[str, str] = field(default_factory=dict)  # view of an operator → what it gives
 
@@ -96,7 +97,9 @@ def build(spec: PipelineSpec, context: Context) -> Graph:
             _add(graph, spec, context, name, _watched(loaded.rows, source.watermark, f"source {name}"))
     for name, view in spec.views.items():
         with blaming(f"view {name}"):
-            for made_name, rows in _view(name, view, graph, context).items():
+            for made_name, made in _view(name, view, graph, context).items():
+                rows, found = guards.guarded(made, f"view {name}") if context.guarded else (made, [])
+                graph.guards += found
                 if view.operator is not None:
                     graph.schemas[made_name] = rows.schema.simpleString()
                 watched = _watched(rows, view.watermark, f"view {name}") if made_name == name else rows
@@ -128,8 +131,9 @@ def _add(graph: Graph, spec: PipelineSpec, context: Context, name: str, rows: An
     for expectation in spec.expectations:
         if expectation.view == name:
             rows = _expecting(graph, context, name, rows, expectation)
-    graph.tables[name] = rows
     rows.createOrReplaceTempView(name)
+    # By its name, guards of a step see where the step begins.
+    graph.tables[name] = context.spark.table(name) if context.guarded else rows
 
 
 def _expecting(graph: Graph, context: Context, name: str, rows: Any, expectation: Expectation) -> Any:
@@ -138,6 +142,8 @@ def _expecting(graph: Graph, context: Context, name: str, rows: Any, expectation
     with blaming(f"expectation {expectation.label!r}"):
         # Not known is not met.
         holds = F.coalesce(F.expr(expectation.condition).cast("boolean"), F.lit(False))
+        if context.guarded:
+            rows = _guarded_condition(graph, context, name, rows, holds, expectation)
         if expectation.action == "fail":
             message = f"expectation {expectation.label!r} of {name} is not met: {expectation.condition}"
             return rows.where(F.when(holds, F.lit(True)).otherwise(F.raise_error(F.lit(message))))
@@ -146,6 +152,18 @@ def _expecting(graph: Graph, context: Context, name: str, rows: Any, expectation
                 rejected(rows.where(~holds), expectation.label, expectation.condition, context.pipeline, name)
             )
         return rows.where(holds)
+
+
+def _guarded_condition(
+    graph: Graph, context: Context, name: str, rows: Any, holds: Any, expectation: Expectation
+) -> Any:
+    """The rows for which the condition can be evaluated; behind a name, so that guards of views end there."""
+    before, after = (f"_{name}_{word}_{len(graph.guards)}" for word in ("before", "after"))
+    rows.createOrReplaceTempView(before)
+    kept, found = guards.evaluable(context.spark.table(before), holds, expectation.step)
+    graph.guards += found
+    kept.createOrReplaceTempView(after)
+    return context.spark.table(after)
 
 
 def _watched(rows: Any, watermark: Watermark | None, who: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 _MAX_CHARACTERS: Final = 600
 _PYTHON_ERROR: Final = re.compile(
-    r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Loss|Lost|Driver|Missing|Read)): (.+)$", re.MULTILINE
+    r"^(?:[\w.]+\.)?(\w+(?:Errors?|Exception|Loss|Lost|Driver|Missing|Read|Differ)): (.+)$", re.MULTILINE
 )
 _ERROR_CLASS: Final = re.compile(r"^\[([A-Z0-9_.]+)\]\s*")
 _NOISE: Final = ("SparkException", "Py4JJavaError", "PythonException", "StreamingQueryException")
@@ -17,6 +17,20 @@ def reason_of(error: BaseException) -> str:
     """The sentence of the innermost cause."""
     text = _java_reason(error) or str(error)
     return _shortened(text, type(error).__name__)
+
+
+def story_of(error: BaseException) -> str | None:
+    """Spark's whole story, every cause with its trace; None if there is none. For logs, not for people in a hurry."""
+    told: str | None = None
+    inner: BaseException | None = error
+    while inner is not None:
+        if hasattr(inner, "java_exception"):
+            return str(inner)  # py4j's own text is the whole of it
+        told = getattr(inner, "_stackTrace", None) or told  # the cause's own is the longer one
+        inner = getattr(inner, "_cause", None) or inner.__cause__
+        if told is not None and "Caused by" in told:
+            break
+    return told
 
 
 def _java_reason(error: BaseException) -> str | None:

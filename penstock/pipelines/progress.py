@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+IDLE_BATCHES: Final = 3
 
 
 def summary(query: str, progress: Mapping[str, Any]) -> dict[str, Any]:
-    """rows, rows_per_second, lag (None if unknown), batch_ms, state, watermark, and rows per second of each topic."""
+    """rows, rows_per_second, lag (None if unknown), batch_ms, state, watermark, rows per second of each topic.
+
+    `late`: rows that came too late so far; None if the pipeline does not ask for them.
+    """
     operators = progress.get("stateOperators") or []
     return {
         "query": query,
@@ -19,6 +24,7 @@ def summary(query: str, progress: Mapping[str, Any]) -> dict[str, Any]:
         "batch_ms": (progress.get("durationMs") or {}).get("triggerExecution", 0),
         "state_rows": sum(item.get("numRowsTotal", 0) for item in operators),
         "state_bytes": sum(item.get("memoryUsedBytes", 0) for item in operators),
+        "late": progress.get("late"),
         "watermark": (progress.get("eventTime") or {}).get("watermark"),
         "topics": _rates(progress.get("sources") or []),
         "at": progress["timestamp"],
@@ -61,3 +67,19 @@ def _offsets(value: Any) -> dict[tuple[str, str], int]:
         for partition, offset in partitions.items()
         if isinstance(offset, int)
     }
+
+
+def is_idle(query: Any) -> bool:
+    """Caught up, but not ending: state with a time to live makes Spark run empty batches for ever.
+
+    What counts is that no source moves. Batches without rows may as well be on their way through stretches of aborted
+    or compacted records.
+    """
+    last = query.recentProgress[-IDLE_BATCHES:]
+    return len({item["batchId"] for item in last}) == IDLE_BATCHES and not any(_has_moved(item) for item in last)
+
+
+def _has_moved(progress: Mapping[str, Any]) -> bool:
+    return bool(progress["numInputRows"]) or any(
+        source["startOffset"] != source["endOffset"] for source in progress["sources"]
+    )

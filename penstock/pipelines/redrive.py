@@ -1,24 +1,44 @@
 """Dead letters back to their topics, each once: the records and what is done go into one transaction.
 
 A letter goes back as it was: topic, partition, key, value, headers and timestamp. What is done is kept per partition of
-the dead-letter topic as ranges of offsets, so that each letter is redriven, skipped or left by itself.
+the dead-letter topic as ranges of offsets, so that each letter is redriven, skipped or left by itself. One that its
+topic refuses is found by halving the transaction, and left: it keeps none of the others back.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.client.records import LATEST
 from penstock.client.sync import SyncClient
+from penstock.pipelines.admin import ensure_topic
 from penstock.pipelines.control.store import settings_for_librdkafka
-from penstock.pipelines.formats.dead_letters import EXPECTATION, PARTITION, PREFIX, REASON, TIMESTAMP, TOPIC
+from penstock.pipelines.formats.dead_letters import (
+    EXPECTATION,
+    LETTER_SETTINGS,
+    PARTITION,
+    PIPELINE,
+    PREFIX,
+    REASON,
+    RETRY_SOURCE,
+    RETRY_SUFFIX,
+    SOURCE,
+    STEP,
+    TIMESTAMP,
+    TOPIC,
+)  # fmt: skip
 from penstock.pipelines.spark import sink_journal as journal
 
 _TRANSACTION_RECORDS: Final = 1000
 _SECONDS: Final = 30.0
+_LARGEST_BYTES: Final = 100_000_000  # of one record: what is too large is for the topic to say
+# What a topic says of a record, however often it is asked.
+_REFUSALS: Final = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP", "INVALID_MSG"})
+_NOT_READY: Final = frozenset({"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"})
 
 Ranges = list[list[int]]
 """[first, end) of offsets, in order, not touching each other."""
@@ -28,11 +48,16 @@ class RedriveFailed(Exception):
     """The cluster refused or went away."""
 
 
+class _Refused(Exception):
+    """A topic does not take a record of the transaction, which was undone."""
+
+
 @dataclass
 class Redriven:
     written: int = 0
     skipped: int = 0  # marked as dealt with, as asked
-    left: int = 0  # not asked for, or nobody knows where they came from
+    left: int = 0  # not asked for, nobody knows where they came from, or refused
+    refused: dict[str, int] = field(default_factory=dict)  # why a topic does not take letters back, and how many
     restamped: int = 0  # written with the time of now: the topic would refuse or expire the old one
     moved: int = 0  # written to the partition of their key: theirs is not there any more
     topics: dict[str, int] = field(default_factory=dict)  # where to, and how many
@@ -50,9 +75,14 @@ class Wanted:
         """The topic for a letter; None leaves it."""
         if self.reason is not None and self.reason not in headers.get(REASON, b"").decode("utf-8", "replace"):
             return None
-        if self.to is not None or self.skip:
-            return self.to or "-"
-        if EXPECTATION in headers:  # the row is not what the topic held
+        if self.skip:
+            return "-"
+        if self.to is not None and self.to.endswith(RETRY_SUFFIX):  # read by that pipeline, as if by its source
+            is_its_own = self.to == f"{headers.get(PIPELINE, b'').decode()}{RETRY_SUFFIX}"
+            return self.to if is_its_own and not {EXPECTATION, STEP} & set(headers) else None
+        if self.to is not None:
+            return self.to
+        if {EXPECTATION, STEP} & set(headers):  # the row is not what the topic held
             return None
         origin = headers.get(TOPIC)
         return origin.decode() if origin else None
@@ -60,21 +90,28 @@ class Wanted:
 
 def redrive(properties: Mapping[str, str], topic: str, wanted: Wanted, *, dry_run: bool) -> Redriven:
     """Everything up to the topic's end as it is now that is not done yet."""
-    from confluent_kafka import KafkaException, Producer
+    from confluent_kafka import KafkaException
 
     common = settings_for_librdkafka(properties)
-    producer = None
     try:
         with SyncClient.from_properties(dict(properties)) as client:
             if not dry_run:
                 client.run(journal.ensure_topic)
-                # Whoever else redrives this topic is fenced by this, and what it had under way is undone or done.
-                identity = f"penstock-redrive-{topic}"
-                producer = Producer({**common, "transactional.id": identity, "transaction.timeout.ms": 60_000})
-                producer.init_transactions(_SECONDS)
-            return _Redrive(client, common, topic, wanted, producer).run()
+            return _Redrive(client, common, topic, wanted, None if dry_run else _new_producer(common, topic)).run()
     except KafkaException as error:
         raise RedriveFailed(error.args[0].str()) from None
+
+
+def _new_producer(common: Mapping[str, Any], topic: str) -> Any:
+    """Whoever else redrives this topic is fenced by this, and what it had under way is undone or done."""
+    from confluent_kafka import Producer
+
+    settings = {"transactional.id": f"penstock-redrive-{topic}", "transaction.timeout.ms": 60_000}
+    # Compressed, because a record may have fitted into its topic only so.
+    settings |= {"message.max.bytes": _LARGEST_BYTES, "compression.type": "gzip"}
+    producer = Producer({**common, **settings})
+    producer.init_transactions(_SECONDS)
+    return producer
 
 
 class _Redrive:
@@ -85,7 +122,8 @@ class _Redrive:
         self._wanted, self._producer = wanted, producer
         self._result = Redriven()
         self._done: dict[int, Ranges] = {}
-        self._targets: dict[str, _Target] = {}
+        self._targets: dict[str, _Target | None] = {}
+        self._topic_id = self._id_of(topic)
 
     def run(self) -> Redriven:
         from confluent_kafka import Consumer, TopicPartition
@@ -102,17 +140,21 @@ class _Redrive:
         )
         try:
             partitions = list(consumer.list_topics(self._topic, timeout=_SECONDS).topics[self._topic].partitions)
-            old = consumer.committed([TopicPartition(self._topic, index) for index in partitions], timeout=_SECONDS)
+            old = _committed(consumer, [TopicPartition(self._topic, index) for index in partitions])
             self._done = {item.partition: self._ranges(item.partition, item.offset) for item in old}
-            begins = [TopicPartition(self._topic, index, _first_open(self._done[index])) for index in partitions]
-            consumer.assign(begins)
+            begins = {index: _first_open(self._done[index]) for index in partitions}
+            ends = self._ends(partitions)
+            consumer.assign([TopicPartition(self._topic, index, begins[index]) for index in partitions])
             batch: list[tuple[str, Any]] = []
-            for message in _letters(consumer, len(partitions)):
+            for message in _letters(consumer, {index: end for index, end in ends.items() if begins[index] < end}):
                 if _holds(self._done[message.partition()], message.offset()):
                     continue
                 target = self._wanted.target(dict(message.headers() or []))
                 if target is None:
                     self._result.left += 1
+                    continue
+                if not self._wanted.skip and self._target(target) is None:
+                    self._refuse(f"there is no topic {target}")
                     continue
                 batch.append((target, message))
                 if len(batch) == _TRANSACTION_RECORDS:
@@ -124,6 +166,12 @@ class _Redrive:
             consumer.close()
         return self._result
 
+    def _ends(self, partitions: list[int]) -> dict[int, int]:
+        """Up to where committed letters lie now. What comes later, perhaps because of us, waits for the next time."""
+        wanted = {(self._topic, index): LATEST for index in partitions}
+        found = self._client.list_offsets(wanted, read_committed=True)
+        return {index: answer.offset for (_, index), answer in found.items()}
+
     def _key(self, partition: int) -> str:
         return f"redrive#{self._topic}#{partition}"
 
@@ -131,35 +179,63 @@ class _Redrive:
         """What is done; version 0.1.0 kept one offset per partition, in a group."""
         kept = self._client.run(lambda inner: journal.value_of(inner, self._key(partition), settled=True))
         if kept is not None:
-            ranges: Ranges = json.loads(kept)["done"]
+            known = json.loads(kept)
+            # A topic that was deleted and made again has other letters at the same offsets.
+            is_another = known.get("topic_id", self._topic_id) != self._topic_id
+            ranges: Ranges = [] if is_another else known["done"]
             return ranges
         return [[0, old_offset]] if old_offset > 0 else []
 
     def _write(self, batch: list[tuple[str, Any]]) -> None:
-        from confluent_kafka import KafkaException
-
+        """In one transaction; in two halves, one after the other, if a topic refuses something of it."""
         after = {partition: [list(item) for item in ranges] for partition, ranges in self._done.items()}
         for partition, ranges in after.items():
             _add(ranges, [message.offset() for _, message in batch if message.partition() == partition])
-        if self._producer is None:
-            self._count(batch)
-            self._done = after
+        try:
+            if self._producer is not None:
+                self._transact(batch, after)
+        except _Refused as refusal:
+            if len(batch) == 1:
+                self._refuse(f"{batch[0][0]} says: {refusal}")
+                return
+            middle = len(batch) // 2
+            self._write(batch[:middle])
+            self._write(batch[middle:])
             return
+        self._count(batch)
+        self._done = after
+
+    def _transact(self, batch: list[tuple[str, Any]], after: dict[int, Ranges]) -> None:
+        from confluent_kafka import KafkaException
+
+        assert self._producer is not None
+        refusals: list[str] = []
+
+        def delivered(error: Any, _: Any) -> None:
+            if error is not None and error.name() in _REFUSALS:
+                refusals.append(error.str().rpartition("Broker: ")[2].partition(" (")[0])
+
         self._producer.begin_transaction()
         try:
             for target, message in batch:
                 if not self._wanted.skip:
-                    self._send(target, message)
+                    self._send(target, message, delivered)
             for partition in sorted({message.partition() for _, message in batch}):
                 key = self._key(partition)
-                value = json.dumps({"done": after[partition]})
+                value = json.dumps({"done": after[partition], "topic_id": self._topic_id})
                 self._producer.produce(journal.TOPIC, value, key, partition=journal.partition_of(key))
             self._producer.commit_transaction(_SECONDS)
         except KafkaException:
             self._producer.abort_transaction(_SECONDS)
+            if refusals:
+                # This one would count on from the record that was refused, which no broker takes.
+                self._producer = _new_producer(self._common, self._topic)
+                raise _Refused(refusals[0]) from None
             raise
-        self._count(batch)
-        self._done = after
+
+    def _refuse(self, reason: str) -> None:
+        self._result.left += 1
+        self._result.refused[reason] = self._result.refused.get(reason, 0) + 1
 
     def _count(self, batch: list[tuple[str, Any]]) -> None:
         if self._wanted.skip:
@@ -168,24 +244,41 @@ class _Redrive:
         self._result.written += len(batch)
         for target, message in batch:
             self._result.topics[target] = self._result.topics.get(target, 0) + 1
-            placed = self._target(target).place(dict(message.headers() or []), keeps=self._wanted.to is None)
+            placed = self._place(target, dict(message.headers() or []))
             self._result.moved += placed.is_moved
             self._result.restamped += placed.is_restamped
 
-    def _target(self, topic: str) -> _Target:
+    def _place(self, topic: str, headers: Mapping[str, bytes]) -> _Placed:
+        target = self._target(topic)
+        assert target is not None
+        return target.place(headers, keeps=self._wanted.to is None)
+
+    def _target(self, topic: str) -> _Target | None:
+        """None if there is no such topic."""
         if topic not in self._targets:
+            if topic.endswith(RETRY_SUFFIX) and self._id_of(topic) is None:
+                if self._producer is None:
+                    return _Target(1, 0)
+                self._client.run(lambda inner: ensure_topic(inner, topic, settings=LETTER_SETTINGS))
             self._targets[topic] = _Target.look_at(self._client, self._common, topic)
         return self._targets[topic]
 
-    def _send(self, topic: str, message: Any) -> None:
+    def _id_of(self, topic: str) -> str | None:
+        known = self._client.metadata([topic]).topics.get(topic)
+        return None if known is None or known.error_code else str(known.topic_id)
+
+    def _send(self, topic: str, message: Any, delivered: Callable[[Any, Any], None]) -> None:
         assert self._producer is not None
         told = dict(message.headers() or [])
-        headers = [(name, value) for name, value in message.headers() or [] if not name.startswith(PREFIX)]
-        placed = self._target(topic).place(told, keeps=self._wanted.to is None)
+        ours = (PREFIX, RETRY_SOURCE)
+        headers = [(name, value) for name, value in message.headers() or [] if not name.startswith(ours)]
+        if topic.endswith(RETRY_SUFFIX) and SOURCE in told:
+            headers.append((RETRY_SOURCE, told[SOURCE]))
+        placed = self._place(topic, told)
         more: dict[str, Any] = {} if placed.partition is None else {"partition": placed.partition}
         if placed.timestamp_ms is not None:
             more["timestamp"] = placed.timestamp_ms
-        self._producer.produce(topic, message.value(), message.key(), headers=headers, **more)
+        self._producer.produce(topic, message.value(), message.key(), headers=headers, on_delivery=delivered, **more)
         self._producer.poll(0)
 
 
@@ -205,12 +298,12 @@ class _Target:
     oldest_ms: int
 
     @classmethod
-    def look_at(cls, client: SyncClient, common: Mapping[str, Any], topic: str) -> _Target:
+    def look_at(cls, client: SyncClient, common: Mapping[str, Any], topic: str) -> _Target | None:
         from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
         known = client.metadata([topic]).topics.get(topic)
         if known is None or known.error_code:
-            raise RedriveFailed(f"there is no topic {topic} to write letters to")
+            return None
         admin = AdminClient(dict(common))
         resource = ConfigResource(ResourceType.TOPIC, topic)
         settings = {name: item.value for name, item in admin.describe_configs([resource])[resource].result(30).items()}
@@ -234,18 +327,35 @@ def _number(text: bytes | None) -> int | None:
     return int(text) if text is not None and text.isdigit() else None
 
 
-def _letters(consumer: Any, partitions: int) -> Iterator[Any]:
-    ended: set[int] = set()
-    while len(ended) < partitions:
+def _committed(consumer: Any, wanted: list[Any]) -> list[Any]:
+    """What the group of version 0.1.0 has; a coordinator that has just been chosen needs a moment."""
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + _SECONDS
+    while True:
+        try:
+            found: list[Any] = consumer.committed(wanted, timeout=_SECONDS)
+            return found
+        except KafkaException as error:
+            if error.args[0].name() not in _NOT_READY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def _letters(consumer: Any, ends: Mapping[int, int]) -> Iterator[Any]:
+    """Up to `ends`. A marker may lie right before one: then it shows as a later letter, or as the topic's end."""
+    open_ends = dict(ends)
+    while open_ends:
         message = consumer.poll(_SECONDS)
         if message is None:
             raise RedriveFailed(f"no answer within {_SECONDS:.0f} s")
-        if not message.error():
+        error, partition = message.error(), message.partition()
+        if error and error.name() != "_PARTITION_EOF":
+            raise RedriveFailed(error.str())
+        if not error and message.offset() < ends.get(partition, 0):
             yield message
-        elif message.error().name() == "_PARTITION_EOF":
-            ended.add(message.partition())
-        else:
-            raise RedriveFailed(message.error().str())
+        if error or message.offset() >= ends.get(partition, 0) - 1:
+            open_ends.pop(partition, None)
 
 
 # --- ranges ---

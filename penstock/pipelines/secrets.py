@@ -6,8 +6,11 @@ looks up only what it was told to (`allow`). What was looked up is remembered, s
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
+import urllib.parse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +26,7 @@ _SECRET_NAME = re.compile(
 _INSIDE = re.compile(r"://[^/\s:@]*:[^@\s/$]+@|(?:^|[\s;&?])(?:password|pwd)\s*=\s*[^\s$;&]", re.IGNORECASE)
 _HIDDEN = "(secret)"
 _SHORTEST = 4  # shorter ones would take half of every text with them
+_SHORTEST_LINE = 8  # of one that has many: a brace or a word of it is no secret
 
 
 class SecretError(ValueError):
@@ -63,12 +67,33 @@ def allow(allowed: Allowed) -> None:
 def redacted(text: str) -> str:
     """A text without the secrets that this process has looked up."""
     for secret in sorted(_looked_up, key=len, reverse=True):
-        text = text.replace(secret, _HIDDEN)
+        # Texts quote in their own ways: JSON escapes, addresses count in percent.
+        for form in {secret, json.dumps(secret)[1:-1], urllib.parse.quote(secret, safe="")}:
+            text = text.replace(form, _HIDDEN)
     return text
+
+
+def remember(value: Any) -> None:
+    """Look up all that is allowed and there, for `redacted` alone: another process does the work, this one its log."""
+    if isinstance(value, str):
+        for found in _REFERENCE.finditer(value):
+            with contextlib.suppress(SecretError):
+                _lookup(found, os.environ)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            remember(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            remember(item)
 
 
 def has_reference(text: str) -> bool:
     return _REFERENCE.search(text) is not None
+
+
+def references(text: str) -> list[str]:
+    """What a text refers to: `env:NAME`, `file:PATH`."""
+    return [f"{found[1]}:{found[2].strip()}" for found in _REFERENCE.finditer(text)]
 
 
 def resolve(value: Any, environment: Mapping[str, str] | None = None) -> Any:
@@ -85,6 +110,9 @@ def resolve(value: Any, environment: Mapping[str, str] | None = None) -> Any:
 def _lookup(found: re.Match[str], environment: Mapping[str, str]) -> str:
     _allowed.insist(found.group(1), found.group(2).strip(), found.group(0))
     secret = _value(found, environment)
+    # Logs come line by line: of a key of many lines each one tells a part.
+    lines = [line.strip() for line in secret.splitlines()]
+    _looked_up.update(line for line in lines if len(line) >= _SHORTEST_LINE)
     if len(secret) >= _SHORTEST:
         _looked_up.add(secret)
     return secret

@@ -116,6 +116,11 @@ class Expectation(Frozen):
     def label(self) -> str:
         return self.name or self.condition
 
+    @property
+    def step(self) -> str:
+        """What letters call it, if its condition raised at their row."""
+        return f"expectation {self.label!r} of {self.view}"
+
 
 class Trigger(Frozen):
     """When a batch is made. One of: every `interval`, `available_now` (until caught up, then end), `real_time`."""
@@ -157,10 +162,20 @@ class Settings(Frozen):
 
     master: str | None = None  # where Spark runs; `SPARK_MASTER`, or all cores of the machine, when absent
     spark: dict[str, str] = Field(default_factory=dict)  # Spark's own `spark.*` settings
+    requirements: tuple[str, ...] = ()  # Python packages for its functions, as pip reads them; carried to all workers
     kafka: dict[str, str] = Field(default_factory=dict)  # client properties, on top of the command's
     dead_letter_topic: str | None = None  # `<pipeline>.dlq` when absent
     max_rows_per_trigger: int | None = Field(default=None, gt=0)  # per batch, for topics without such a limit
+    on_row_error: Literal["dead-letter", "fail"] = "dead-letter"  # if a row makes a step raise: aside, or stop
+    max_error_rate: float | None = Field(default=None, ge=0, le=1)  # more rows that raise, of the last ones: stop
+    error_window: int = Field(default=1000, gt=0)  # how many rows are the last ones, counted in whole batches
     checkpoints: str | None = None  # a folder that every runner can write; the runner's state folder when absent
+
+
+class Late(Frozen):
+    """Rows that come too late for a stateful step, which drops them: written to a topic, and counted."""
+
+    topic: str | None = None  # `<pipeline>.late` when absent
 
 
 class PipelineSpec(Frozen):
@@ -173,6 +188,7 @@ class PipelineSpec(Frozen):
     expectations: tuple[Expectation, ...] = ()  # what must hold for rows
     trigger: Trigger = Trigger(interval="1 second")  # when a batch is made
     schedule: Schedule | None = None  # when a runner starts it, if its trigger is available-now; once when absent
+    late: Late | None = None  # where rows go that a stateful step drops because of its watermark; nowhere when absent
     settings: Settings = Settings()  # where and how it runs
     alerts: tuple[Alert, ...] = ()  # whom a runner tells when something is wrong with it
     modules: dict[str, str] = Field(default_factory=dict)  # Python code that views name, stored with an applied spec
@@ -180,6 +196,10 @@ class PipelineSpec(Frozen):
     @property
     def dead_letter_topic(self) -> str:
         return self.settings.dead_letter_topic or f"{self.name}.dlq"
+
+    @property
+    def late_topic(self) -> str:
+        return (self.late.topic if self.late is not None else None) or f"{self.name}.late"
 
     def to_data(self) -> dict[str, Any]:
         """What `from_data` takes, without what is at its default. References to secrets stay references."""
@@ -219,6 +239,9 @@ def _shaped(data: Mapping[str, Any]) -> dict[str, Any]:
         shaped["trigger"] = {"available_now": True} if trigger == "available-now" else _trigger(trigger)
     elif isinstance(trigger, Mapping):
         shaped["trigger"] = {str(key).replace("-", "_"): value for key, value in trigger.items()}
+    late = data.get("late")
+    if isinstance(late, bool | str):
+        shaped["late"] = ({"topic": late} if isinstance(late, str) else {}) if late else None
     schedule = data.get("schedule")
     if isinstance(schedule, str):
         shaped["schedule"] = {"cron" if len(schedule.split()) == _CRON_FIELDS else "every": schedule}
@@ -235,7 +258,9 @@ def _with_options(entry: Any, section: str, own: set[str]) -> Any:
     if section == "views" and "operator" not in entry:
         return dict(entry)
     made = {key: value for key, value in entry.items() if key in own}
-    made["options"] = {**entry.get("options", {}), **{key: value for key, value in entry.items() if key not in own}}
+    given = entry.get("options", {})
+    if isinstance(given, Mapping):  # else it is refused as it is
+        made["options"] = {**given, **{key: value for key, value in entry.items() if key not in own}}
     return made
 
 
@@ -257,8 +282,17 @@ def _sentence(problem: Mapping[str, Any], model: type[BaseModel], path: Path) ->
         return unknown_key(str(path[-1]), ".".join(str(part) for part in path[:-1]), known)
     if problem["type"] == "missing":
         return f"{where} is missing"
+    if problem["type"] == "union_tag_invalid":
+        return _unknown_word(where, str(problem["ctx"]["tag"]), problem["ctx"]["expected_tags"])
     reason = problem["msg"].removeprefix("Value error, ")
     return f"{where}: {reason[:1].lower()}{reason[1:]}" if where else reason
+
+
+def _unknown_word(where: str, word: str, expected: str) -> str:
+    """`expected`: as Pydantic lists them, each in quotes."""
+    known = [one.strip(" '") for one in expected.split(",")]
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"{where}: there is no {word!r}; {f'did you mean {near[0]!r}?' if near else f'known are {expected}'}"
 
 
 def unknown_key(key: str, where: str, known: list[str]) -> str:

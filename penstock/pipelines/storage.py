@@ -36,6 +36,8 @@ def storage(path: str, spark: Any = None) -> Storage:
         return LocalStorage(path.removeprefix("file://").removeprefix("file:"))
     if spark is None:
         raise ValueError(f"{path} can only be reached through Spark")
+    if not hasattr(spark, "_jsparkSession"):
+        raise ValueError(f"{path} cannot be reached from here through Spark Connect: give a folder that both can write")
     return HadoopStorage(path, spark)
 
 

@@ -31,10 +31,11 @@ import yaml
 from penstock.pipelines import plan
 from penstock.pipelines.connectors.base import Context
 from penstock.pipelines.connectors.topic import RAW_COLUMNS
-from penstock.pipelines.execution import POLL_SECONDS, is_idle
+from penstock.pipelines.execution import POLL_SECONDS
 from penstock.pipelines.formats.base import parse_ddl
 from penstock.pipelines.plan import DEAD_LETTERS
 from penstock.pipelines.problems import reason_of
+from penstock.pipelines.progress import is_idle
 from penstock.pipelines.sessions import fresh_session
 from penstock.pipelines.spec import PipelineSpec, SpecError
 from penstock.pipelines.storage import storage
@@ -47,16 +48,25 @@ class CaseResult:
 
 
 def run_cases(spec: PipelineSpec, spark: Any, path: Path) -> list[CaseResult]:
+    return [run_case(spec, spark, case) for case in read_cases(spec, path)]
+
+
+def read_cases(spec: PipelineSpec, path: Path) -> list[dict[str, Any]]:
+    """Checked as far as it goes without Spark."""
     try:
         cases = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+    except OSError as error:
+        raise SpecError(f"{path}: {error.strerror}") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise SpecError(f"{path}: {error}") from None
     if not isinstance(cases, list) or not all(isinstance(case, dict) for case in cases):
         raise SpecError(f"{path}: a list of cases is expected, each with name, given and expect")
-    return [run_case(spec, spark, case) for case in cases]
+    for case in cases:
+        check_case(spec, case)
+    return cases
 
 
-def run_case(spec: PipelineSpec, spark: Any, case: Mapping[str, Any]) -> CaseResult:
+def check_case(spec: PipelineSpec, case: Mapping[str, Any]) -> None:
     unknown = set(case) - {"name", "given", "expect"}
     if unknown:
         raise SpecError(f"a case has name, given and expect, but not {sorted(unknown)[0]!r}")
@@ -66,6 +76,10 @@ def run_case(spec: PipelineSpec, spark: Any, case: Mapping[str, Any]) -> CaseRes
     for name in case.get("expect", {}):
         if name not in spec.sinks and name != DEAD_LETTERS:
             raise SpecError(f"there is no sink {name!r}; there are {', '.join([*spec.sinks, DEAD_LETTERS])}")
+
+
+def run_case(spec: PipelineSpec, spark: Any, case: Mapping[str, Any]) -> CaseResult:
+    check_case(spec, case)
     result = CaseResult(str(case.get("name", "unnamed")))
     outputs = run_given(spec, spark, case.get("given", {}), list(case.get("expect", {})))
     for sink, expected in case.get("expect", {}).items():

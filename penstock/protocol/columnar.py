@@ -47,7 +47,7 @@ _CHECKED: Final = struct.Struct(">hiqqqhii")
 _CRC_FIELD_BYTES: Final = 21
 _MAX_SEQUENCE: Final = 2**31
 
-_PROBLEMS: Final = {
+PROBLEMS: Final = {
     reading.BAD_MAGIC: "a batch of an unknown magic (only version 2 is read)",
     reading.BAD_SIZE: "a batch with an impossible size",
     reading.BAD_RECORD: "a record that does not fit its batch",
@@ -102,11 +102,11 @@ def decode(
     `aborted` lists (producer id, first offset) as a read_committed fetch answers it; control batches are never shown.
     A cut-off last batch is ignored. When nothing complete is there, next_offset is from_offset.
     """
-    buffer = _bytes(data)
-    table, bytes_used = _scan(buffer)
+    buffer = as_array(data)
+    table, bytes_used = scan(buffer)
     next_offset = max(from_offset, int(table[-1, reading.LAST_OFFSET]) + 1) if len(table) else from_offset
-    rows = _visible(data, buffer, table, from_offset, end_offset, aborted, check_crc)
-    plain, spans = _plain_records(data, buffer, rows)
+    rows = visible_batches(data, buffer, table, from_offset, end_offset, aborted, check_crc)
+    plain, spans = plain_records(data, buffer, rows)
     return Decoded(
         _columns(plain, spans, rows, partition, from_offset, end_offset, with_headers), next_offset, bytes_used
     )
@@ -126,18 +126,18 @@ def decode_pieces(
 
     What came in one fetch is one unit for `aborted`, so it cannot be cut before.
     """
-    buffer = _bytes(data)
-    table, _ = _scan(buffer)
-    rows = _visible(data, buffer, table, from_offset, end_offset, aborted, True)
+    buffer = as_array(data)
+    table, _ = scan(buffer)
+    rows = visible_batches(data, buffer, table, from_offset, end_offset, aborted, True)
     counts = rows[:, reading.COUNT]
     piece_of_batch = (np.cumsum(counts) - counts) // max_records
     for piece in np.unique(piece_of_batch):
         chosen = rows[piece_of_batch == piece]
-        plain, spans = _plain_records(data, buffer, chosen)
+        plain, spans = plain_records(data, buffer, chosen)
         yield _columns(plain, spans, chosen, partition, from_offset, end_offset, with_headers)
 
 
-def _visible(
+def visible_batches(
     data: bytes | bytearray | memoryview,
     buffer: Any,
     table: Any,
@@ -165,21 +165,21 @@ def _visible(
 
 def next_offset(data: bytes | bytearray | memoryview, from_offset: int) -> int:
     """The offset behind the last complete batch, or `from_offset` when there is none; cheap."""
-    table, _ = _scan(_bytes(data))
+    table, _ = scan(as_array(data))
     return max(from_offset, int(table[-1, reading.LAST_OFFSET]) + 1) if len(table) else from_offset
 
 
 def count_records(data: bytes | bytearray | memoryview) -> int:
     """How many records complete batches hold by their headers; cheap."""
-    table, _ = _scan(_bytes(data))
+    table, _ = scan(as_array(data))
     return int(table[:, reading.COUNT].sum())
 
 
-def _bytes(data: bytes | bytearray | memoryview) -> Any:
+def as_array(data: bytes | bytearray | memoryview) -> Any:
     return sealed(np.frombuffer(data, dtype=np.uint8))
 
 
-def _scan(buffer: Any) -> tuple[Any, int]:
+def scan(buffer: Any) -> tuple[Any, int]:
     room = max(16, len(buffer) // 4096)
     while True:
         table = np.empty((room, reading.TABLE_COLUMNS), dtype=np.int64)
@@ -187,7 +187,7 @@ def _scan(buffer: Any) -> tuple[Any, int]:
         if status == reading.OK:
             return table[:found], int(used)
         if status != reading.NO_ROOM:
-            raise CorruptRecords(f"{_PROBLEMS[status]} at byte {used}")
+            raise CorruptRecords(f"{PROBLEMS[status]} at byte {used}")
         room *= 8
 
 
@@ -199,7 +199,7 @@ def _check_crcs(data: bytes | bytearray | memoryview, table: Any) -> None:
             raise CorruptRecords(f"the checksum of the batch at byte {position} differs")
 
 
-def _plain_records(data: bytes | bytearray | memoryview, buffer: Any, rows: Any) -> tuple[Any, Any]:
+def plain_records(data: bytes | bytearray | memoryview, buffer: Any, rows: Any) -> tuple[Any, Any]:
     """(bytes, spans of each batch's records in them). Uncompressed batches alone are read where they are."""
     spans = np.empty((len(rows), 2), dtype=np.int64)
     codec_ids = rows[:, reading.ATTRIBUTES] & 7
@@ -223,7 +223,7 @@ def _plain_records(data: bytes | bytearray | memoryview, buffer: Any, rows: Any)
         total += len(part)
     if total > MAX_CHUNK_BYTES:
         raise CorruptRecords(f"{total} bytes in one fetch exceed what an Arrow column holds; ask for fewer bytes")
-    return _bytes(parts[0] if len(parts) == 1 else b"".join(parts)), spans
+    return as_array(parts[0] if len(parts) == 1 else b"".join(parts)), spans
 
 
 def _columns(
@@ -232,7 +232,7 @@ def _columns(
     room = int(rows[:, reading.COUNT].clip(min=0).sum())
     size = int((spans[:, 1] - spans[:, 0]).sum())
     if room > size:  # a record takes at least seven bytes: a count that lies must not make us allocate for it
-        raise CorruptRecords(_PROBLEMS[reading.BAD_RECORD])
+        raise CorruptRecords(PROBLEMS[reading.BAD_RECORD])
     # A header takes at least two bytes, so this is room for all; untouched pages cost nothing.
     header_room = size // 2 if with_headers else 0
     header_bytes = size if with_headers else 0
@@ -249,7 +249,7 @@ def _columns(
         totals,
     )  # fmt: skip
     if status != reading.OK:
-        raise CorruptRecords(f"{_PROBLEMS[status]}, base offset {rows[broken, reading.BASE_OFFSET]}")
+        raise CorruptRecords(f"{PROBLEMS[status]}, base offset {rows[broken, reading.BASE_OFFSET]}")
     count, null_keys, null_values, header_count, null_header_values = (int(total) for total in totals[:5])
     arrays = [
         keys.array(pa.binary(), count, null_keys),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.protocol import kio_schema
 from penstock.protocol.former_fields import FORMER_FIELDS
@@ -97,9 +97,13 @@ class ApiMessages:
         return StructCompiler(self._classes[direction])
 
 
-def api(name_or_key: str | int) -> ApiMessages:
-    """The messages of an API, by its number or its name in snake case; always the same object for one API."""
-    return _api_by_name(kio_schema.api_name(name_or_key) if isinstance(name_or_key, int) else name_or_key)
+if TYPE_CHECKING:
+    from penstock.protocol.shapes import api  # the same function, which also knows what each name gives
+else:
+
+    def api(name_or_key: str | int) -> ApiMessages:
+        """The messages of an API, by its number or its name in snake case; always the same object for one API."""
+        return _api_by_name(kio_schema.api_name(name_or_key) if isinstance(name_or_key, int) else name_or_key)
 
 
 @cache

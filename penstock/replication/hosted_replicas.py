@@ -63,6 +63,7 @@ class HostedReplicas:
         self.partitions: dict[TopicPartition, Partition] = {}  # hosted here and on line
         self.offline: dict[TopicPartition, str] = {}  # hosted here, but their log directory failed: why
         self.missing: set[TopicPartition] = set()  # of those the ones whose logs were found nowhere
+        self._loss_may_be_accepted = True
         self._observers: dict[str, PartitionObserver] = {}
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self.replication: Replication = replication or Replication()
@@ -156,7 +157,7 @@ class HostedReplicas:
                     if hosted is not None:
                         self._drop(hosted, image)
         if missing:
-            self.missing.update(missing)
+            self._note_missing(missing)
             self._set_offline(missing, "its log is in none of the log directories in use")
         if led:  # one line for all: thousands come at a start
             logger.info("leading %s", ", ".join(led))
@@ -252,8 +253,6 @@ class HostedReplicas:
     def _forget_offline(self, key: TopicPartition) -> None:
         self.offline.pop(key, None)
         self.missing.discard(key)
-        if not self.missing:
-            self.log_manager.losses_made_good()
 
     def _forget(self, partition: Partition, error: int) -> None:
         self.moves.cancel((partition.topic, partition.index))
@@ -313,6 +312,26 @@ class HostedReplicas:
     def given_up(self) -> Iterable[TopicPartition]:
         """Missing replicas that the operator has declared lost."""
         return self.missing if self.missing and self.log_manager.loss_is_accepted else ()
+
+    def settle_losses(self) -> None:
+        """After a whole image, never in the midst of one: part of it says nothing about what the rest will miss. The
+        operator's word holds over restarts until every lost replica has been begun anew, or is not wanted here any
+        more; topics that nobody can read may miss theirs."""
+        if self._loss_may_be_accepted and not self.missing and not self.image.unreadable:
+            self._loss_may_be_accepted = not self.log_manager.losses_made_good()
+
+    def _note_missing(self, missing: list[TopicPartition]) -> None:
+        self.missing.update(missing)
+        self._loss_may_be_accepted = True
+        names = ", ".join(f"{topic}-{index}" for topic, index in sorted(missing))
+        if self.log_manager.loss_is_accepted:
+            logger.warning("lost, as was accepted, and to be begun anew where somebody else leads: %s", names)
+        else:
+            logger.error(
+                "in none of the log directories in use, so off line: %s; mount their disk and start again, or give "
+                "them up with `penstock log accept-loss`",
+                names,
+            )
 
     # -- disks ---------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from penstock.replication.roles import Bound
 if TYPE_CHECKING:
     from penstock.replication.partition import Partition
     from penstock.replication.reads import Fetched
-    from penstock.replication.waits import FetchWait
+    from penstock.replication.waits import Poll
 
 NO_REPLICA = -1
 
@@ -44,7 +44,7 @@ class News(Generic[A]):
         self.bound: int = Bound.HIGH_WATERMARK
         self.replica_id = NO_REPLICA
         self.last_fetch_ms = 0.0
-        self.waits: set[FetchWait] = set()  # long polls of this session
+        self.waits: set[Poll] = set()  # long polls of this session
 
     def due(self) -> list[A]:
         """What a fetch must look at, in the order of turns."""
@@ -55,6 +55,11 @@ class News(Generic[A]):
     @property
     def due_count(self) -> int:
         return len(self._due)
+
+    def only_due(self, asked: A) -> bool:
+        """Whether a fetch that names `asked` looks at nothing else."""
+        due = self._due
+        return not due or (len(due) == 1 and asked in due)
 
     @property
     def resting(self) -> dict[A, Partition]:

@@ -96,7 +96,7 @@ class Partition(PartitionWaits):
     def take_log(self, log: ReplicaLog) -> None:
         """Stand on this log from now on."""
         self.log = log
-        log.on_start_raised = self.stir
+        log.on_history_changed = self.stir
         self.stir()
 
     def stir(self) -> None:
@@ -169,6 +169,7 @@ class Partition(PartitionWaits):
     def close(self, error: int = _NOT_LEADER) -> None:
         """The replica leaves this broker (deleted, moved, disk gone): nobody may wait on it any longer."""
         self.is_leader = False
+        self.log.on_history_changed = None  # nothing holds the other: both are gone at once, with what they remember
         self._end_all_waits(error)
 
     # -- leader: appends -----------------------------------------------------------------------------------------

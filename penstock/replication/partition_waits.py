@@ -9,13 +9,14 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import Any
 
+from penstock.log import cold
 from penstock.log.damage import UNREADABLE
 from penstock.log.results import Region
 from penstock.protocol.errors import ErrorCode
 from penstock.replication.news import News
 from penstock.replication.replica_log import ReplicaLog
 from penstock.replication.roles import Bound
-from penstock.replication.waits import FetchWait, OffsetWait
+from penstock.replication.waits import OffsetWait, Poll
 
 _NONE = int(ErrorCode.NONE)
 _NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -28,7 +29,7 @@ class PartitionWaits(ABC):
     def __init__(self) -> None:
         self.commit_waits: deque[tuple[int, OffsetWait, int]] = deque()  # (offset, wait, slot), offsets ascending
         self.low_watermark_waits: list[tuple[int, OffsetWait, int]] = []
-        self.fetch_waits: dict[FetchWait, tuple[int, int]] = {}  # wait → (fetch offset, bound)
+        self.fetch_waits: dict[Poll, tuple[int, int]] = {}  # wait → (fetch offset, bound)
         self.changes = 0  # counts what is no matter of offsets: roles, epochs, the ISR, another log
         self.resting_readers: dict[Any, News[Any]] = {}  # sessions with nothing to look at until it is stirred
 
@@ -84,6 +85,8 @@ class PartitionWaits(ABC):
         except UNREADABLE as error:
             self.log.damage.tell(fetch_offset, error)
             return limit  # it need not wait for what its read will say
+        except cold.ColdPages:  # whoever woke it must not wait: its own read will, in a thread
+            return limit
         if not isinstance(region, Region):
             return 0
         # A region ends with its segment: what lies behind it is more than the asker waits for.

@@ -49,7 +49,7 @@ class ReplicaLog(Protocol):
     def last_stable_offset(self) -> int: ...
 
     voided: LogWriteError | None
-    on_start_raised: Callable[[], None] | None  # told when the log start moved, whoever moved it
+    on_history_changed: Callable[[], None] | None  # told when the log start moved or compaction replaced segments
 
     @property
     def damage(self) -> Damage: ...

@@ -19,8 +19,8 @@ from penstock.replication.partition import Partition
 from penstock.replication.waits import Parking, Timers
 
 if TYPE_CHECKING:
-    from penstock.log.producer_state import VerificationGuard
     from penstock.log.validation import Inspection
+    from penstock.log.verifications import VerificationGuard
 
 logger = logging.getLogger(__name__)
 

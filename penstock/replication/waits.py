@@ -82,6 +82,18 @@ class OffsetWait:
                 logger.exception("answering a parked request failed")
 
 
+class Poll(Protocol):
+    """A long poll as its partitions see it."""
+
+    @property
+    def done(self) -> bool: ...
+    @property
+    def min_bytes(self) -> int: ...
+    def watch(self, partition: Partition, fetch_offset: int) -> None: ...
+    def enough(self) -> bool: ...
+    def finish(self) -> None: ...
+
+
 class FetchWait:
     """A long poll: ends when `min_bytes` are readable over its partitions, something changed, or time is up.
 
@@ -156,11 +168,15 @@ class Parking:
         self._timers = timers
         self.max_parked = max_parked
         self._offset_waits = 0
-        self._fetch_waits = 0
+        self.fetch_waits = 0  # whoever parks by itself counts itself here
 
     @property
     def parked(self) -> int:
-        return self._offset_waits + self._fetch_waits
+        return self._offset_waits + self.fetch_waits
+
+    @property
+    def full(self) -> bool:
+        return self.parked >= self.max_parked
 
     def until_committed(
         self, targets: Iterable[tuple[Partition, int]], timeout_ms: int, on_done: Callable[[list[int]], None]
@@ -197,10 +213,10 @@ class Parking:
         """Park a long poll. At the bound it is answered at once, empty, which is what a time-out would give."""
 
         def counted() -> None:
-            self._fetch_waits -= 1
+            self.fetch_waits -= 1
             on_ready()
 
-        self._fetch_waits += 1
+        self.fetch_waits += 1
         wait = FetchWait(watched, min_bytes, counted, news)
         if self.parked > self.max_parked:
             wait.finish()
@@ -213,7 +229,7 @@ class Parking:
         if wait.done:
             return
         if isinstance(wait, FetchWait):
-            self._fetch_waits -= 1
+            self.fetch_waits -= 1
         else:
             self._offset_waits -= 1
         wait.cancel()

@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.base.outside_json import load_json
+
 __all__ = ["PROOF_FEATURE", "PROOF_KEY", "BrokerSecrets", "Dialler", "ProofFailed", "Receiver", "read_message"]
 
 PROOF_KEY = 10002
@@ -67,7 +69,7 @@ def read_message(data: bytes | memoryview) -> dict[str, Any]:
     if len(data) > MAX_MESSAGE_BYTES:
         raise ProofFailed("a proof message is too long")
     try:
-        body = json.loads(bytes(data))
+        body = load_json(bytes(data))
     except ValueError:
         body = None
     if not isinstance(body, dict):

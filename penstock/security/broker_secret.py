@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 
+from penstock.base.outside_json import load_json
 from penstock.security.broker_proof import SECRET_BYTES, BrokerSecrets
 from penstock.store.interface import BadVersion, NodeExists, NoNode, StoreError, TreeStore, WatchEvent
 
@@ -22,7 +23,7 @@ def _encode(secrets: BrokerSecrets) -> bytes:
 
 def _decode(data: bytes) -> BrokerSecrets:
     try:
-        values = tuple(bytes.fromhex(text) for text in json.loads(data)["secrets"])
+        values = tuple(bytes.fromhex(text) for text in load_json(data)["secrets"])
     except (ValueError, KeyError, TypeError):
         values = ()
     if not values or any(len(value) != SECRET_BYTES for value in values):

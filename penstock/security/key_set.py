@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 import urllib.error
@@ -15,6 +14,8 @@ from typing import Any
 
 from jwt import PyJWK
 from jwt.exceptions import PyJWTError
+
+from penstock.base.outside_json import load_json
 
 __all__ = ["ALGORITHMS", "KeySet", "KeySetError", "read_key_set"]
 
@@ -36,7 +37,7 @@ def read_key_set(address: str) -> dict[str, PyJWK]:
     """All usable keys by their id ("" for one without). Blocks."""
     try:
         data = _read(address)
-        keys = json.loads(data)["keys"]
+        keys = load_json(data)["keys"]
         if not isinstance(keys, list) or len(keys) > MAX_KEYS:
             raise ValueError("not a list of keys, or too long a one")
     except (OSError, urllib.error.URLError, ValueError, KeyError, TypeError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 
 from penstock.security.exchange import Authenticated, AuthenticationFailed, Step
 from penstock.security.principal import USER, Principal
@@ -62,7 +62,7 @@ class ScramExchange:
         self._find_token = find_token
         self._token_owner = token_owner
         self._known = False
-        self._server = ScramServer(mechanism, self._find)
+        self._server = ScramServer(mechanism)
         self._greeted = False
 
     def _find(self, name: str, is_token: bool) -> ScramCredential:
@@ -75,7 +75,7 @@ class ScramExchange:
         try:
             if not self._greeted:
                 self._greeted = True
-                return Step(await _in_thread_if_slow(server.first, data))
+                return Step(await self._begin(data))
             reply = server.final(data)
             if not self._known:
                 raise ScramFailed("no such user")
@@ -88,6 +88,12 @@ class ScramExchange:
             ) from None
         return Step(reply, self._outcome())
 
+    async def _begin(self, data: bytes) -> bytes:
+        # A token's credential is derived when it is used, which takes milliseconds that others would wait.
+        if b"tokenauth=" not in data:
+            return self._server.first(data, self._find)
+        return await asyncio.get_running_loop().run_in_executor(None, self._server.first, data, self._find)
+
     def _outcome(self) -> Authenticated:
         server = self._server
         if not server.is_token:
@@ -96,11 +102,3 @@ class ScramExchange:
         if owner is None:
             raise AuthenticationFailed("Authentication failed: the delegation token is not valid any more")
         return Authenticated(owner[0], owner[1], server.username)
-
-
-async def _in_thread_if_slow(work: Callable[[bytes], bytes], data: bytes) -> bytes:
-    """A token's credential is derived when it is used, which takes milliseconds that others would wait."""
-    if b"tokenauth=" not in data:
-        return work(data)
-    running: Awaitable[bytes] = asyncio.get_running_loop().run_in_executor(None, work, data)
-    return await running

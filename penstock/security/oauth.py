@@ -49,7 +49,7 @@ class TokenValidator:
             raise TokenRefused("the token is too long")
         try:
             header = jwt.get_unverified_header(token)
-        except jwt.PyJWTError as error:
+        except (jwt.PyJWTError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise TokenRefused(f"not a token: {type(error).__name__}") from None
         algorithm = header.get("alg")
         if algorithm not in self._rules.algorithms:

@@ -90,11 +90,10 @@ def made_up_credential(mechanism: str, name: str, key: bytes) -> ScramCredential
 
 
 class ScramServer:
-    """One exchange. `find(name, is_token)` gives the credential that the proof is checked with."""
+    """One exchange."""
 
-    def __init__(self, mechanism: str, find: Callable[[str, bool], ScramCredential]) -> None:
+    def __init__(self, mechanism: str) -> None:
         self._digest = MECHANISMS[mechanism]
-        self._find = find
         self.username = ""
         self.is_token = False
         self._credential: ScramCredential | None = None
@@ -102,7 +101,8 @@ class ScramServer:
         self._messages: list[str] = []
         self._header = b""
 
-    def first(self, data: bytes) -> bytes:
+    def first(self, data: bytes, find: Callable[[str, bool], ScramCredential]) -> bytes:
+        """`find(name, is_token)` gives the credential that the proof will be checked with."""
         text = _decoded(data)
         match = _FIRST.fullmatch(text)
         if match is None:
@@ -114,7 +114,7 @@ class ScramServer:
         if "m" in extensions:
             raise ScramFailed("a mandatory extension")
         self.is_token = extensions.get("tokenauth", "").lower() == "true"
-        self._credential = credential = self._find(self.username, self.is_token)
+        self._credential = credential = find(self.username, self.is_token)
         self._nonce = match["nonce"] + secrets.token_urlsafe(NONCE_BYTES)
         self._header = text[: match.start("name") - 2].encode()
         salt = base64.b64encode(credential.salt).decode()

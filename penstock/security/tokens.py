@@ -7,6 +7,7 @@ import hmac
 import json
 from dataclasses import dataclass, replace
 
+from penstock.base.outside_json import load_json
 from penstock.protocol.errors import ErrorCode
 from penstock.security.principal import Principal
 
@@ -56,7 +57,7 @@ class DelegationToken:
     def decode(cls, data: bytes) -> DelegationToken:
         """Raises ValueError."""
         try:
-            body = json.loads(data)
+            body = load_json(data)
             owner = Principal.parse(body["owner"])
             return cls(
                 str(body["tokenId"]),

@@ -55,13 +55,24 @@ def _for_its_owner(path: Path) -> None:
         os.close(descriptor)
 
 
+def connect(path: Path) -> sqlite3.Connection:
+    """Opened by one thread, used by another from then on."""
+    return sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0.0)
+
+
 class EmbeddedDatabase:
     """The tree and its file, shared by all sessions of this process. Without a path it lives in memory only."""
 
-    def __init__(self, path: Path | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | None = None,
+        clock: Clock | None = None,
+        connect: Callable[[Path], sqlite3.Connection] = connect,
+    ) -> None:
         self.tree = Tree()
         self.clock: Clock = clock or SystemClock()
         self._path = path
+        self._connect = connect
         self._connection: sqlite3.Connection | None = None
         self._worker: ThreadPoolExecutor | None = None
         self._write_lock = asyncio.Lock()
@@ -81,14 +92,11 @@ class EmbeddedDatabase:
             raise
 
     def _load(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        is_new = not path.exists() or path.stat().st_size == 0
-        _for_its_owner(path)
-        # Opened here, used only in the one worker thread from now on.
-        connection = self._connection = sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, timeout=0.0
-        )
         try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            is_new = not path.exists() or path.stat().st_size == 0
+            _for_its_owner(path)
+            connection = self._connection = self._connect(path)
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             if is_new:  # nothing to lose yet: one sync below instead of seven
                 connection.execute("PRAGMA synchronous = OFF")
@@ -99,25 +107,29 @@ class EmbeddedDatabase:
             stored = connection.execute("PRAGMA user_version").fetchone()[0]
             if stored > SCHEMA_VERSION:
                 raise ConnectionLost(str(path), f"written by a newer release (schema {stored}, known {SCHEMA_VERSION})")
-            for statement in _SCHEMA.split(";"):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            if stored < SCHEMA_VERSION:  # else nothing is written: a store can be opened on a full disk
+                for statement in _SCHEMA.split(";"):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             connection.execute("COMMIT")
             if is_new:
                 _sync(path)
                 _sync(path.parent)
                 connection.execute("PRAGMA synchronous = FULL")  # the next commit syncs the whole journal
+            counters = dict(connection.execute("SELECT name, value FROM counter"))
+            rows = connection.execute(
+                "SELECT path, data, czxid, mzxid, pzxid, ctime_ms, mtime_ms, version, created_children FROM node"
+            )
+            tree = Tree()
+            tree.load(((row[0], TreeNode(*row[1:])) for row in rows), counters.get("zxid", 0))
         except sqlite3.OperationalError as error:
-            raise ConnectionLost(str(path), f"cannot be opened ({error}); is another broker using it?") from error
+            hint = "; is another broker using it?" if "locked" in str(error) else ""
+            raise ConnectionLost(str(path), f"cannot be opened ({error}){hint}") from error
         except sqlite3.DatabaseError as error:
             raise ConnectionLost(str(path), f"is not a usable store file: {error}") from error
-        counters = dict(connection.execute("SELECT name, value FROM counter"))
+        except OSError as error:
+            raise ConnectionLost(str(path), f"cannot be opened: {error}") from error
         self._next_session = counters.get("session", 0) + 1
-        rows = connection.execute(
-            "SELECT path, data, czxid, mzxid, pzxid, ctime_ms, mtime_ms, version, created_children FROM node"
-        )
-        tree = Tree()
-        tree.load(((row[0], TreeNode(*row[1:])) for row in rows), counters.get("zxid", 0))
         self.tree = tree
         self._worker = ThreadPoolExecutor(1, "penstock-store")
 
@@ -173,6 +185,8 @@ class EmbeddedDatabase:
     def _make_durable(self, transaction: Transaction) -> None:
         connection = self._connection
         assert connection is not None
+        if connection.in_transaction:  # the disk refused even to take the last one back
+            connection.execute("ROLLBACK")
         connection.execute("BEGIN IMMEDIATE")
         try:
             for path, node in transaction.changed.items():
@@ -271,6 +285,9 @@ class EmbeddedStore(TreeStore):
         if watch is not None:
             self._watches.add_node(path, watch)
         return node
+
+    async def sync(self) -> None:
+        """One process, one tree: there is nothing to wait for."""
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         self._require_session(path)

@@ -191,6 +191,11 @@ class TreeStore(abc.ABC):
         """Names, sorted. The watch fires when a child comes or goes, or the node is deleted. Raises NoNode."""
 
     @abc.abstractmethod
+    async def sync(self) -> None:
+        """What is read after this shows whatever anybody had written before it: servers of an ensemble lag behind each
+        other."""
+
+    @abc.abstractmethod
     async def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
         """All of them in order as one transaction, or MultiFailed and nothing."""
 

@@ -14,7 +14,9 @@ async def wait_until_deleted(store: TreeStore, path: str, timeout_s: float) -> b
     deadline = loop.time() + timeout_s
     while True:
         fired = asyncio.Event()
-        if await store.exists(path, lambda _, fired=fired: fired.set()) is None:  # type: ignore[misc]
+        try:  # not `exists`: a watch on a node that is gone would wait for ever for another one of that name
+            await store.get(path, lambda _, fired=fired: fired.set())  # type: ignore[misc]
+        except NoNode:
             return True
         try:
             async with asyncio.timeout_at(deadline):

@@ -259,6 +259,10 @@ class ZooKeeperStore(TreeStore):
         names = await self._watched(path, watch, lambda client, fired: client.get_children_async(path, watch=fired))
         return sorted(names)
 
+    async def sync(self) -> None:
+        client = self._require_session("/")
+        await self._result(client.sync_async("/"), "/")
+
     async def _watched(self, path: str, watch: Watch | None, call: Callable[[Any, Any], Any]) -> Any:
         check_path(path)
         client = self._require_session(path)

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from penstock.testing import peers
+from penstock.testing.ports import free_port
 
 
 class BrokerProcess:
@@ -20,7 +20,7 @@ class BrokerProcess:
     def __init__(self, folder: Path, settings: dict[str, str] | None = None, port: int | None = None) -> None:
         self.folder = folder
         self.environment: dict[str, str] = {}  # of the next start, beside our own
-        self.port = peers.free_port() if port is None else port
+        self.port = free_port() if port is None else port
         self.log_file = folder / "broker.log"
         self._settings = {
             "log.dirs": str(folder / "data"),

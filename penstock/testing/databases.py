@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -13,17 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.testing.ports import free_port
+
 START_SECONDS: Final = 120
 
 
 class NotInstalled(Exception):
     """What to install."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

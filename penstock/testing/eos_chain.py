@@ -20,21 +20,16 @@ import sys
 import tempfile
 import time
 import traceback
-from array import array
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.testing.peers import free_port, wait_for_port
+from penstock.testing.eos_chain_ends import CLIENT, STAGES, TRANSFORMED, Reader, create_topics, feed
+from penstock.testing.peers import wait_for_port
+from penstock.testing.ports import free_port
 
-STAGES = 3
 API_SECONDS = 20  # how long a worker waits for one answer before it gives up and is started again
-# librdkafka 2.16 forgets its brokers when all are down, but not who coordinated a group: it then waits for ever for a
-# broker object that is gone. Without re-bootstrap it keeps them.
-CLIENT = {"metadata.recovery.strategy": "none"}
-PARTITIONS = 2
 BATCH = 2_000
-TRANSFORMED = b"|stage"  # every stage adds one
 
 
 @dataclass
@@ -73,8 +68,12 @@ class Process:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self.command, stdout=log, stderr=log)
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def keep_running(self) -> None:
-        if self._process is None or self._process.poll() is not None:
+        if not self.is_running:
             self.start()
 
     def kill(self) -> None:
@@ -171,10 +170,10 @@ def run(
         Chain(folder or Path(temporary), records, plain, seed, batch, broker_settings or {}) as chain,
     ):
         wait_for_port(chain.port, 60)
-        _create_topics(chain.bootstrap)
-        _feed(chain.bootstrap, records)
+        create_topics(chain.bootstrap)
+        feed(chain.bootstrap, records)
         chain.start_workers()
-        last = _Reader(chain.bootstrap, STAGES, records)
+        last = Reader(chain.bootstrap, STAGES, records)
         next_strike = time.monotonic() + strike_every_seconds
         while not last.has_all():
             if time.monotonic() - started > deadline_seconds:
@@ -201,9 +200,9 @@ def _judge(chain: Chain, seconds: float) -> Outcome:
     damaged = aborted = 0
     _end_open_transactions(chain)
     for stage in range(1, STAGES + 1):
-        committed = _Reader(chain.bootstrap, stage, chain.records)
+        committed = Reader(chain.bootstrap, stage, chain.records)
         committed.read_to_end()
-        everything = _Reader(chain.bootstrap, stage, chain.records, isolation="read_uncommitted")
+        everything = Reader(chain.bootstrap, stage, chain.records, isolation="read_uncommitted")
         everything.read_to_end()
         per_topic[f"stage-{stage}"] = (committed.missing(), committed.repeated())
         damaged += committed.damaged
@@ -222,99 +221,6 @@ def _end_open_transactions(chain: Chain) -> None:
     if not chain.plain:
         for stage in range(STAGES):
             _transactional(chain.bootstrap, stage).init_transactions(60)
-
-
-# The ends of the chain ---------------------------------------------------------------------------------------------
-
-
-def _create_topics(bootstrap: str) -> None:
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    topics = [NewTopic(f"stage-{stage}", PARTITIONS, 1) for stage in range(STAGES + 1)]
-    for created in admin.create_topics(topics).values():
-        created.result(60)
-
-
-def _feed(bootstrap: str, records: int) -> None:
-    from confluent_kafka import Producer
-
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20})
-    for number in range(records):
-        while True:
-            try:
-                producer.produce("stage-0", b"%d" % number, partition=number % PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    if producer.flush(600):
-        raise TimeoutError("the input could not be written")
-
-
-class _Reader:
-    """Reads one topic of the chain and counts how often each record is there."""
-
-    def __init__(self, bootstrap: str, stage: int, records: int, isolation: str = "read_committed") -> None:
-        from confluent_kafka import Consumer, TopicPartition
-
-        self._suffix = TRANSFORMED * stage
-        self._most = min(10_000, max(records // 100, 1))
-        self._counts = array("H", bytes(2 * records))
-        self._missing = records
-        self._ended: set[int] = set()
-        self.total = self.damaged = 0
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": f"reader-{stage}-{isolation}",
-                "isolation.level": isolation,
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "enable.partition.eof": True,
-                **CLIENT,
-                "log_level": 0,  # a broker that is gone for a moment is what this is about
-            }
-        )
-        self._consumer.assign([TopicPartition(f"stage-{stage}", p, 0) for p in range(PARTITIONS)])
-
-    def read(self, seconds: float) -> int:
-        """Take what is there; how many events came."""
-        events = self._consumer.consume(self._most, seconds)
-        for message in events:
-            if message.error() is not None:
-                if message.error().name() == "_PARTITION_EOF":
-                    self._ended.add(message.partition())
-                continue
-            self._ended.discard(message.partition())
-            number, separator, rest = message.value().partition(b"|")
-            if separator + rest != self._suffix:
-                self.damaged += 1
-                continue
-            index = int(number)
-            self.total += 1
-            if not self._counts[index]:
-                self._missing -= 1
-            self._counts[index] += 1
-        return len(events)
-
-    def read_to_end(self, deadline_seconds: float = 600.0) -> None:
-        deadline = time.monotonic() + deadline_seconds
-        while len(self._ended) < PARTITIONS:
-            if time.monotonic() > deadline:
-                raise TimeoutError("a topic of the chain has no end: a transaction is still open in it")
-            self.read(1.0)
-
-    def has_all(self) -> bool:
-        return self._missing == 0
-
-    def missing(self) -> int:
-        return self._missing
-
-    def repeated(self) -> int:
-        return sum(1 for count in self._counts if count > 1)
-
-    def close(self) -> None:
-        self._consumer.close()
 
 
 # A worker ----------------------------------------------------------------------------------------------------------

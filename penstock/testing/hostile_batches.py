@@ -24,10 +24,17 @@ def dense_payload(count: int, key: bytes | None = b"", *, same_offset: bool = Fa
 def sealed(
     payload: bytes, count: int, *, codec: Codec = Codec.ZSTD, timestamp: int | None = None, attributes: int = 0
 ) -> bytes:
+    return sealed_as_it_is(compress(codec, payload), codec, count, timestamp=timestamp, attributes=attributes)
+
+
+def sealed_as_it_is(
+    content: bytes, codec: Codec, count: int = 1, *, timestamp: int | None = None, attributes: int = 0
+) -> bytes:
+    """A batch of these bytes, whatever the codec will make of them."""
     now = int(time.time() * 1000) if timestamp is None else timestamp
     return bytes(
         seal_batch(
-            compress(codec, payload),
+            content,
             base_offset=0,
             leader_epoch=-1,
             attributes=attributes | int(codec),

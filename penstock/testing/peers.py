@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.testing.ports import free_port
+
 KAFKA_VERSION = os.environ.get("KAFKA_VERSION", "4.3.1")
 _CLUSTER_ID = "cGVuc3RvY2stcGVlcnM-LQ"
 
@@ -34,13 +36,15 @@ class Artifact:
     name: str
     version: str
     transitive: bool = True
+    classifier: str = ""
 
     def dependency(self) -> str:
         everything = "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
         exclusions = "" if self.transitive else f"<exclusions>{everything}</exclusions>"
+        classifier = f"<classifier>{self.classifier}</classifier>" if self.classifier else ""
         return (
             f"<dependency><groupId>{self.group}</groupId><artifactId>{self.name}</artifactId>"
-            f"<version>{self.version}</version>{exclusions}</dependency>"
+            f"<version>{self.version}</version>{classifier}{exclusions}</dependency>"
         )
 
 
@@ -114,7 +118,12 @@ def spark_kafka_connector_jars() -> list[Path]:
 
 
 def java_command(
-    classpath: Path | str, main_class: str, *arguments: str, heap: str = "256m", log: str = "error"
+    classpath: Path | str,
+    main_class: str,
+    *arguments: str,
+    heap: str = "256m",
+    log: str = "error",
+    opens: Sequence[str] = (),
 ) -> list[str]:
     entries = f"{classpath}/*" if isinstance(classpath, Path) else classpath
     options = [
@@ -122,26 +131,26 @@ def java_command(
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log}",
+        *(part for package in opens for part in ("--add-opens", f"{package}=ALL-UNNAMED")),
     ]
     return [java(), *options, "-cp", entries, main_class, *arguments]
 
 
 def kafka_tool(
-    main_class: str, *arguments: str, stdin: str | None = None, timeout: float = 120
+    main_class: str,
+    *arguments: str,
+    stdin: str | None = None,
+    timeout: float = 120,
+    properties: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Kafka's tools to its end: TopicCommand, GetOffsetShell, consumer.group.ConsumerGroupCommand, …
 
-    A class name without a package is looked up in org.apache.kafka.tools.
+    A class name without a package is looked up in org.apache.kafka.tools. `properties` are those of the JVM.
     """
     full_name = main_class if main_class.startswith(("org.", "kafka.")) else f"org.apache.kafka.tools.{main_class}"
     command = java_command(kafka_jars(), full_name, *arguments)
+    command[1:1] = [f"-D{name}={value}" for name, value in (properties or {}).items()]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def process_cpu_seconds(pid: int) -> float:

@@ -24,7 +24,7 @@ from typing import Any
 
 from penstock.cluster.zookeeper_process import ZooKeeperProcess
 from penstock.testing.broker_process import BrokerProcess
-from penstock.testing.peers import free_port
+from penstock.testing.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 TOPIC, PARTITIONS = "upgraded", 6

@@ -155,7 +155,7 @@ def test_settings_that_contradict_each_other_are_refused(wrong: dict[str, str], 
 
 
 def test_an_unknown_name_warns_and_shows_the_nearest_one() -> None:
-    settings = Settings.load(None, {"log.dris": "x", "listener.name.plaintext.ssl.key.password": "x"})
+    settings = Settings.load(None, {"log.dris": "x", "listener.name.plaintext.max.connections": "5"})
     assert settings.warnings == ["unknown setting log.dris; did you mean log.dirs?"]
 
 
@@ -259,6 +259,8 @@ def test_a_listener_may_have_settings_of_its_own() -> None:
     ("given_settings", "complaint"),
     [
         ({"listener.name.sasl_ssl.plain.sasl.jaas.config": "x"}, "no listener has this name"),
+        ({"listener.name.plaintext.ssl.client.auth": "required"}, "this listener has no TLS"),
+        ({"listener.name.plaintext.plain.sasl.jaas.config": "x"}, "this listener has no SASL"),
         ({"listener.name.plaintext.ssl.cleint.auth": "none"}, "no setting has this name"),
         ({"listener.name.plaintext.ssl.client.auth": "maybe"}, "required, requested, none"),
         ({"listener.name.plaintext.ssl.provider": "BouncyCastle"}, "would have no effect"),

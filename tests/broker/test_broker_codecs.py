@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.broker import metadata_codec
-from penstock.broker.fetch_codec import encode_fetch, parse_fetch
-from penstock.broker.outbox import FileRegion
-from penstock.broker.produce_codec import PartitionResult, encode_produce, parse_produce
-from penstock.broker.produce_shape import shape_of
-from penstock.broker.wire import MalformedFrame, begin_frame, end_frame
+from penstock.broker.fetch.codec import encode_fetch, parse_fetch
+from penstock.broker.metadata import codec as metadata_codec
+from penstock.broker.network.outbox import FileRegion
+from penstock.broker.network.wire import MalformedFrame, begin_frame, end_frame
+from penstock.broker.produce.codec import PartitionResult, encode_produce, parse_produce
+from penstock.broker.produce.shape import shape_of
 from penstock.protocol import messages
 from penstock.replication.reads import Fetched
 

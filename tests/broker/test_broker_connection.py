@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
+import resource
 import socket
 import struct
 import tempfile
@@ -12,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from raw_client import RawClient, batch, ensure_topic, fetch_request, metadata, produce_request, request_frame
+from raw_client import RawClient, batch, ensure_topic, fetch_request, frame, metadata, produce_request, request_frame
 
 import penstock
-from penstock.broker.outbox import BLOCKED, COLD, DRAINED, SMALL_REGION_BYTES, FileRegion, Outbox
+from penstock.broker.network.outbox import BLOCKED, COLD, DRAINED, SMALL_REGION_BYTES, FileRegion, Outbox
 from penstock.protocol import messages
 
 
@@ -309,7 +312,7 @@ class TestOutbox:
             assert received == b"kept" * 50_000
 
     def test_a_file_that_became_shorter_is_an_error_not_a_hang(self, pair: Any, tmp_path: Path) -> None:
-        from penstock.broker.outbox import FileGone
+        from penstock.broker.network.outbox import FileGone
 
         path = tmp_path / "cut"
         path.write_bytes(b"x" * 100_000)
@@ -357,3 +360,27 @@ def test_clients_wait_while_the_broker_does_not_know_its_cluster(broker: penstoc
             assert client.call("metadata", 9, messages.api("metadata").Request(topics=[])).brokers
     finally:
         inner.loop.call_soon_threadsafe(inner.dispatcher.release_clients)
+
+
+def test_without_descriptors_it_says_so_once_and_goes_on_when_they_are_back(caplog: pytest.LogCaptureFixture) -> None:
+    with penstock.Broker() as broker, socket.socket() as waiting:
+        (listener,) = broker._broker.listeners
+
+        async def accept() -> None:
+            listener._accept()
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with caplog.at_level(logging.INFO, "penstock.broker.network.listener"):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+            try:
+                waiting.connect(("127.0.0.1", broker.port))
+                for _ in range(3):
+                    asyncio.run_coroutine_threadsafe(accept(), listener.loop).result(20)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            waiting.settimeout(20)
+            waiting.sendall(frame(18, 0, b""))
+            assert waiting.recv(4)
+        told = [record.getMessage() for record in caplog.records]
+        assert len([line for line in told if "cannot accept" in line]) == 1
+        assert len([line for line in told if "accepts again" in line]) == 1

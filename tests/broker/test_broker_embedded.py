@@ -17,7 +17,7 @@ import pytest
 from raw_client import RawClient, batch, ensure_topic, fetch_request, produce_request
 
 import penstock
-from penstock.testing.peers import free_port
+from penstock.testing.ports import free_port
 
 
 def test_it_leaves_no_trace_in_its_host() -> None:

@@ -8,8 +8,8 @@ import pytest
 from raw_client import RawClient, batch, ensure_topic, fetch_request, produce_request
 
 import penstock
-from penstock.broker.fetch_codec import FetchPartition, FetchRequest
-from penstock.broker.fetch_sessions import FetchSessionCache, next_epoch
+from penstock.broker.fetch.codec import FetchPartition, FetchRequest
+from penstock.broker.fetch.sessions import FetchSessionCache, next_epoch
 from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode
 from penstock.replication.reads import Fetched
@@ -55,6 +55,36 @@ class TestCache:
         emptied = cache.context(request(session=(session_id, 2), forgotten=[(b"a", 0), (b"c", 0)]), 0.0)
         assert (emptied.session_id, emptied.all_partitions) == (0, [])
         assert not cache.sessions
+
+    def test_consumers_sessions_hold_so_many_partitions_together(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("penstock.broker.fetch.sessions.MOST_PARTITIONS", 5000)
+        cache = FetchSessionCache(10)
+        names = [("a", index) for index in range(3000)]
+        first = cache.context(request(*names), 0.0)
+        assert first.session_id
+        assert cache.context(request(*names), 0.0).session is None
+        assert cache.context(request(*names, replica_id=2), 0.0).session is not None
+        same = cache.context(request(*names, session=(first.session_id, 1)), 0.0)
+        assert same.session is first.session  # what it names again is no more than before
+        others = [("b", index) for index in range(3000)]
+        grown = cache.context(request(*others, session=(first.session_id, 2)), 0.0)
+        assert grown.error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert first.session_id not in cache.sessions
+
+    def test_a_session_cannot_grow_beyond_that_by_small_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("penstock.broker.fetch.sessions.MOST_PARTITIONS", 50)
+        cache = FetchSessionCache(10)
+        session_id = cache.context(request(("a", 0)), 0.0).session_id
+        errors = [cache.context(request(("a", step), session=(session_id, step)), 0.0).error for step in range(1, 60)]
+        assert errors == [0] * 49 + [ErrorCode.FETCH_SESSION_ID_NOT_FOUND] * 10
+        assert cache.partition_count == 0 and not cache.sessions
+
+    def test_names_that_no_topic_can_have_count_by_their_length(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("penstock.broker.fetch.sessions.MOST_PARTITIONS", 50)
+        cache = FetchSessionCache(10)
+        assert cache.context(request(("x" * 30_000, 0)), 0.0).session is None
+        assert cache.context(request(("x" * 249, 0)), 0.0).session is not None
+        assert cache.partition_count == 1
 
     def test_epochs_wrap_to_one(self) -> None:
         assert next_epoch(0x7FFFFFFF) == 1

@@ -16,7 +16,7 @@ import penstock
 from penstock.cli.main import run as penstock_command
 from penstock.cluster import znodes
 from penstock.store.embedded import EmbeddedDatabase, EmbeddedStore
-from tests.store.conftest import free_port
+from penstock.testing.ports import free_port
 
 
 def make(folder: Path, **settings: str) -> penstock.Broker:

@@ -49,7 +49,7 @@ def test_a_produce_that_has_to_wait_for_a_thread_hears_of_its_first_partitions_f
     request.topic_data[0].partition_data.append(api.PartitionProduceData(index=1, records=large))
     with RawClient(two_partitions.port) as client:
         with monkeypatch.context() as patch:
-            Refused(patch, "t-0/")
+            Refused(patch, "/t-0/")
             first, second = client.call("produce", 9, request).responses[0].partition_responses
         assert (first.error_code, second.error_code) == (ErrorCode.KAFKA_STORAGE_ERROR, 0)
         assert first.base_offset == -1

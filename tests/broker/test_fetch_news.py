@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from raw_client import RawClient, batch, ensure_topic, produce_request
+from usual_oracle import GeneralWay, general_way
 
 import penstock
 from penstock.broker.api.fetch import FetchHandler, Results
+from penstock.broker.fetch.usual import UsualFetch
 from penstock.protocol import messages
 from penstock.replication import reads
+
+__all__ = ["general_way"]
 
 PARTITIONS = 8
 VERSION = 12
@@ -35,6 +39,15 @@ class FullLook:
             return results
 
         patch.setattr(FetchHandler, "read", both)
+        take = UsualFetch.take
+
+        def looked_at(usual: UsualFetch, *args: Any) -> bool:
+            taken = take(usual, *args)
+            if taken and usual._session is not None:
+                self.look(usual._handler, usual._connection, usual._request, usual._session)
+            return taken
+
+        patch.setattr(UsualFetch, "take", looked_at)
 
     def look(self, handler: FetchHandler, connection: Any, request: Any, session: Any) -> None:
         self.looks += 1
@@ -45,8 +58,8 @@ class FullLook:
             if partition.dirty:
                 continue  # it is stirred when it is written
             self.rested += 1
-            found = handler._find(request, asked)
-            fetched = reads.fetch(partition, asked.offset, asked.max_bytes, handler._bound(request), leader_only=False)
+            found = handler.find(request, asked)
+            fetched = reads.fetch(partition, asked.offset, asked.max_bytes, handler.bound(request), leader_only=False)
             told = (asked.told_high_watermark, asked.told_log_start_offset)
             if (
                 found is not partition
@@ -131,15 +144,42 @@ def delete_records(client: RawClient, topic: str, index: int) -> None:
 
 
 def test_sessions_read_in_slices_miss_nothing(
-    busy: penstock.Broker, topic: str, full_look: FullLook, monkeypatch: pytest.MonkeyPatch
+    busy: penstock.Broker, topic: str, full_look: FullLook, general_way: GeneralWay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.broker.api.fetch.SLICED_FROM", 2)
-    monkeypatch.setattr("penstock.broker.sliced_fetch.PARTITIONS_PER_SLICE", 2)
-    test_random_sessions_miss_nothing(busy, topic, full_look, 3)
+    monkeypatch.setattr("penstock.broker.fetch.sliced.PARTITIONS_PER_SLICE", 2)
+    test_random_sessions_miss_nothing(busy, topic, full_look, general_way, 3)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_sessions_miss_nothing(busy: penstock.Broker, topic: str, full_look: FullLook, seed: int) -> None:
+def test_random_sessions_miss_nothing(
+    busy: penstock.Broker, topic: str, full_look: FullLook, general_way: GeneralWay, seed: int
+) -> None:
+    story(busy, topic, seed, lambda draw: draw.randrange(PARTITIONS), (150, 1000, 1 << 20), (0, 0, 0, 5))
+    assert full_look.missed == []
+    assert general_way.differences == []
+    assert full_look.rested > 100, "nothing rested: the test shows nothing"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_sessions_that_mostly_read_one_partition_miss_nothing(
+    busy: penstock.Broker, topic: str, full_look: FullLook, general_way: GeneralWay, seed: int
+) -> None:
+    story(busy, topic, seed, lambda draw: 0 if draw.random() < 0.95 else 1, (150,), (5,))
+    assert full_look.missed == []
+    assert general_way.differences == []
+    assert general_way.served >= 5, "nothing took the short way: the test shows nothing"
+
+
+def story(
+    busy: penstock.Broker,
+    topic: str,
+    seed: int,
+    partition: Callable[[random.Random], int],
+    limits: tuple[int, ...],
+    waits: tuple[int, ...],
+) -> None:
+    """Producers, transactions, deletions and four readers; in the end all have read everything."""
     from confluent_kafka import Producer
 
     draw = random.Random(seed)
@@ -152,7 +192,7 @@ def test_random_sessions_miss_nothing(busy: penstock.Broker, topic: str, full_lo
         in_transaction = False
         for _ in range(250):
             what = draw.random()
-            index = draw.randrange(PARTITIONS)
+            index = partition(draw)
             if what < 0.3:
                 writer.call("produce", 9, produce_request(topic, batch(b"x" * draw.randrange(300)), partition=index))
             elif what < 0.33:
@@ -167,7 +207,7 @@ def test_random_sessions_miss_nothing(busy: penstock.Broker, topic: str, full_lo
                 in_transaction = not in_transaction
             else:
                 reader = draw.choice(readers)
-                reader.fetch(draw.choice((150, 1000, 1 << 20)), draw.choice((0, 0, 0, 5)))
+                reader.fetch(draw.choice(limits), draw.choice(waits))
         if in_transaction:
             transactions.commit_transaction()
         for reader in readers:
@@ -179,8 +219,6 @@ def test_random_sessions_miss_nothing(busy: penstock.Broker, topic: str, full_lo
             assert [reader.positions[index] for index in range(PARTITIONS)] == ends
             assert [reader.high_watermarks[index] for index in range(PARTITIONS)] == ends
             reader.client.socket.close()
-    assert full_look.missed == []
-    assert full_look.rested > 100, "nothing rested: the test shows nothing"
 
 
 def test_an_idle_partition_is_not_looked_at(busy: penstock.Broker, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:

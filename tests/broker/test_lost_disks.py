@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import penstock
+from penstock.log import disk
 from penstock.log.log_directory import META_PROPERTIES, accept_loss, read_properties
 from penstock.log.results import LogDirectoryFailed
 
@@ -156,6 +159,27 @@ def test_a_replica_in_two_directories_is_taken_once_and_nothing_is_deleted(
     broker = new_broker()
     assert first_values(broker) == dict.fromkeys(range(PARTITIONS), b"first")
     assert not twin.exists() and list(dirs[0].glob(f"{twin.name}.*-stray"))
+
+
+def test_a_replica_that_had_no_room_for_its_folder_is_made_by_the_next_life(
+    new_broker: NewBroker, dirs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Served from a promise, it left no trace: were it confirmed, the next life would take it for lost."""
+
+    def refuse(path: Path, *_: object) -> None:
+        if path.name.startswith("t-"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        path.mkdir()
+
+    broker = new_broker()
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(disk, "mkdir", refuse)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(30)
+        assert refuses(broker, 0)
+        broker.stop()
+    assert not any((directory / "t-0").exists() for directory in dirs)
+    assert produce(new_broker(), 0, b"first") == 0
 
 
 def test_a_directory_keeps_its_id(new_broker: NewBroker, dirs: list[Path]) -> None:

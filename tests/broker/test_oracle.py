@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.testing import peers, probes
+from penstock.testing import mutilated, peers, probes
 from penstock.testing.probes.differences import PROBES
 
 
@@ -30,3 +30,23 @@ def test_penstock_answers_as_apache_kafka_does(apache_kafka: peers.KafkaPeer) ->
 
 def _comparable(answer: Any) -> Any:
     return json.loads(json.dumps(answer, default=str))
+
+
+@pytest.mark.java
+def test_what_is_no_request_is_refused_as_apache_kafka_refuses_it(apache_kafka: peers.KafkaPeer) -> None:
+    """Every API and version, cut short and with bytes behind its end."""
+    theirs = mutilated.outcomes(apache_kafka.ports[0])
+    with penstock.Broker(settings={"group.initial.rebalance.delay.ms": "0", "broker.id": "1"}) as broker:
+        ours = mutilated.outcomes(broker.port)
+        counted = {
+            sample.name: sample.value
+            for family in broker._broker.metrics.collect()
+            for sample in family.samples
+            if sample.name in ("penstock_requests_malformed_total", "penstock_request_exceptions_total")
+        }
+    differing = {what: (ours[what], theirs[what]) for what in ours if what in theirs and ours[what] != theirs[what]}
+    assert differing == {}
+    assert len(ours.keys() & theirs.keys()) > 1500
+    assert set(ours.values()) == {mutilated.ANSWERED, mutilated.CLOSED}
+    refused = sum(outcome == mutilated.CLOSED for outcome in ours.values())
+    assert counted == {"penstock_requests_malformed_total": refused}

@@ -14,7 +14,7 @@ import pytest
 import penstock
 from penstock.cli.examples import ELSEWHERE, EXAMPLES, SERVERS, example_of
 from penstock.cli.reference import ENVIRONMENT, commands
-from penstock.testing.peers import free_port
+from penstock.testing.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -108,6 +108,13 @@ def test_every_variable_that_commands_take_from_the_shell_is_told() -> None:
     read = set()
     for path in set((ROOT / "penstock").rglob("*.py")) - set((ROOT / "penstock" / "testing").rglob("*.py")):
         read |= set(re.findall(r"""environ(?:\.get\(|\[)"([A-Z_]+)\"[\]\),](?! =)""", path.read_text(encoding="utf-8")))
-    for_others = {"XDG_CONFIG_HOME", "PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "NUMBA_CACHE_DIR"}
+    for_others = {
+        "XDG_CONFIG_HOME",
+        "XDG_CACHE_HOME",
+        "PYTHONPATH",
+        "PYSPARK_PYTHON",
+        "PYSPARK_DRIVER_PYTHON",
+        "NUMBA_CACHE_DIR",
+    }
     assert read - for_others <= set(", ".join(ENVIRONMENT).split(", "))
     assert "PENSTOCK_BOOTSTRAP" in read

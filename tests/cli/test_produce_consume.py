@@ -106,4 +106,5 @@ def test_produce_without_input_or_partition_says_so(run: Run, topic: str) -> Non
 def test_produce_without_a_broker_has_the_exit_code_for_that(run: Run) -> None:
     done = run("produce t -b 127.0.0.1:1", stdin="x\n", check=False)
     assert done.returncode == 3
-    assert "no broker answers at 127.0.0.1:1" in done.stderr
+    assert "no broker answers" in done.stderr
+    assert "127.0.0.1:1" in done.stderr

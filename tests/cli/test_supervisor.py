@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.supervisor import Part, Supervisor
-from penstock.testing.peers import free_port
+from penstock.testing.ports import free_port
 
 
 def _listens(port: int) -> bool:

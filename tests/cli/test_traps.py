@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 import penstock
 from penstock.operate.client_properties import LIBRDKAFKA
@@ -261,3 +263,50 @@ def test_damaged_dead_letters_are_shown_and_redriven_all_the_same(call: Run, top
     assert "broken" in call(f"dlq show {topic}").stdout
     call(f"dlq redrive {topic}")
     assert call(f"consume {topic} -B -e").stdout == "a\n"
+
+
+@pytest.mark.parametrize("line", ["--help", "--version", "topic list --help", "broker list"])
+@pytest.mark.parametrize(
+    ("output", "code", "message"), [(">/dev/full", 1, "No space left"), (">&-", 1, "standard output is closed")]
+)
+def test_an_output_that_takes_nothing_is_told(run: Run, line: str, output: str, code: int, message: str) -> None:
+    done = run(f"penstock {line} {output}", check=False)
+    assert done.returncode == code
+    assert message in done.stderr and len(done.stderr.splitlines()) == 2
+
+
+def test_a_group_commits_nothing_into_a_closed_output(run: Run, topic: str) -> None:
+    run(f"produce {topic} -q", stdin="a\n")
+    assert run(f"penstock consume {topic} -B -e -g {topic}-closed >&-", check=False).returncode == 1
+    assert _committed(run, f"{topic}-closed") == 0
+
+
+def test_help_into_a_closed_pipe_is_quiet(run: Run) -> None:
+    done = run("penstock --help | true; echo ${PIPESTATUS[0]}")
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_names_that_others_chose_neither_steer_the_terminal_nor_run_in_the_shell(
+    run: Run, topic: str, broker: penstock.Broker
+) -> None:
+    hostile = "\x1b]0;owned\x07\u202e$(touch pwned)\nok  all is well"
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": hostile})
+    run(f"produce {topic} -q -f json", stdin='{"value": "a", "partition": 0, "timestamp": 1600000000000}\n')
+    consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
+    consumer.close()
+    listed = run("group list").stdout
+    assert "\\x1b]0;owned\\x07\\u202e$(touch pwned)\\nok  all is well" in listed
+    absent = run("group describe absent", check=False).stderr
+    for shown in (listed, absent):
+        assert "\x1b" not in shown and "\u202e" not in shown
+    findings = [json.loads(line) for line in run("doctor --json", check=False).stdout.splitlines()]
+    (hint,) = [row["hint"] for row in findings if row["check"] == "lag" and "touch" in row["finding"]]
+    assert shlex.split(hint.strip("`")) == ["penstock", "group", "describe", hostile]
+    run(f"group delete {shlex.quote(hostile)} --yes")
+
+
+def test_producing_to_a_topic_that_nobody_makes_says_so(run: Run) -> None:
+    done = run("produce absent-topic -X allow.auto.create.topics=false", stdin="a\n", check=False)
+    assert done.returncode == 4 and "there is no topic 'absent-topic'" in done.stderr
+    wrong = run("produce 'no name'", stdin="a\n", check=False)
+    assert wrong.returncode == 5 and "no name for a topic" in wrong.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.testing.ports import free_ports
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -50,6 +51,22 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
         ("pipeline dry-run absent.yml", 4, "absent.yml"),
         ("dlq redrive absent", 4, "absent"),
         ("topic lst", 2, "Did you mean 'list'"),
+        ("consume {topic} -B -n 0", 2, "--count"),
+        ("topic list -b ''", 2, "-b is empty"),
+        ("topic list -p ''", 2, "-p is empty"),
+        ("topic list -b x:99999", 2, "it comes from -b"),
+        ("topic alter {topic} --reset retention.mss", 4, "no setting 'retention.mss'"),
+        ("config get broker --all", 0, "nothing is set for all brokers"),
+        ("txn list --state Open", 2, "--state 'Open' is unknown"),
+        ("group reset g --topic {topic} --to begin --yes", 2, "earliest, latest"),
+        ("profile set new client.idd=a", 2, "did you mean client.id?"),
+        ("profile set '' client.id=a", 2, "needs a name"),
+        ("pipeline validate binary.yml", 5, "no text in UTF-8"),
+        ("pipeline validate format.yml", 5, "did you mean 'string'?"),
+        ("pipeline test good.yml absent.yml", 4, "no file absent.yml"),
+        ("pipeline logs absent", 4, "no pipeline 'absent'"),
+        ("sql 'select 1'", 5, "names no topic"),
+        ("zookeeper --port 99999", 2, "--port"),
     ],
 )
 def test_it_is_said_in_a_line_with_an_exit_code(
@@ -62,6 +79,10 @@ def test_it_is_said_in_a_line_with_an_exit_code(
     (tmp_path / "ok.jsonl").write_text('{"value": 1}\n')
     (tmp_path / f"ok.jsonl.{topic}.imported").write_text("many\n")
     (tmp_path / "plan.json").write_text(json.dumps({"partitions": [{"topic": topic, "partition": 9, "replicas": [1]}]}))
+    good = "{name: p, sources: {a: {topic: a, format: string}}, sinks: {o: {from: a, topic: o, format: string}}}"
+    (tmp_path / "good.yml").write_text(good)
+    (tmp_path / "format.yml").write_text(good.replace("string", "strng", 1))
+    (tmp_path / "binary.yml").write_bytes(b"name: \xff\xfe")
     (tmp_path / "partition.csv").write_text(f"{topic},9,0\n")
     done = run(line.format(topic=topic), check=False)
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
@@ -118,3 +139,12 @@ def test_a_group_is_moved_to_the_offsets_of_a_file(run: Run, topic: str, tmp_pat
     assert json.loads(rows)["to"] == 5
     (tmp_path / "offsets.csv").write_text("nothing-like-it,0,1\n")
     assert run(f"group reset g-{topic} --from-file offsets.csv --yes", check=False).returncode == 4
+
+
+@pytest.mark.parametrize("folder", ["file", "file/below", "/proc/nowhere"])
+def test_up_says_what_is_wrong_with_its_folder(folder: str, call: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    first = free_ports(2)
+    refused = call(f"up --data-dir {folder} --port {first} --metrics-port {first + 1} --no-console", check=False)
+    assert refused.returncode == 1
+    assert f"{folder} cannot hold the data" in refused.stderr and "--data-dir" in refused.stderr

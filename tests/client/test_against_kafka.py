@@ -20,6 +20,7 @@ from penstock.client.records import EARLIEST, LATEST, MAX_TIMESTAMP
 from penstock.client.sync import SyncClient
 from penstock.protocol import messages
 from penstock.testing import peers
+from penstock.testing.ports import free_port
 
 USER, PASSWORD = "ada", "correct horse"
 PLAIN_USERS = f'required username="{USER}" password="{PASSWORD}" user_{USER}="{PASSWORD}";'
@@ -47,7 +48,7 @@ def secure_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKaf
         check=True, capture_output=True, timeout=60,
     )  # fmt: skip
     store.write_text(key.read_text() + certificate.read_text())
-    sasl, tls = peers.free_port(), peers.free_port()
+    sasl, tls = free_port(), free_port()
     modules = "org.apache.kafka.common.security"
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},"

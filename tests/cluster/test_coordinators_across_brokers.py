@@ -20,8 +20,8 @@ from penstock.cluster import local
 from penstock.cluster.zookeeper_process import ZooKeeperUnavailable, find_jars, find_java
 from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode as E
-from penstock.testing.raw_transactions import RawProducer, described, records, until, values
-from tests.cluster.test_replication_brokers import SETTINGS, Cluster
+from penstock.testing.raw_transactions import RawProducer, described, initialize, records, until, values
+from tests.cluster.three_brokers import SETTINGS, Cluster
 
 pytestmark = pytest.mark.cluster
 WAIT_SECONDS = 120.0
@@ -33,6 +33,7 @@ COORDINATORS = {
     "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
     "auto.leader.rebalance.enable": "false",
+    "transaction.two.phase.commit.enable": "true",
 }
 
 
@@ -301,6 +302,80 @@ def test_offsets_are_committed_with_the_transaction_whoever_coordinates_the_grou
         "the output shows",
     )
     assert sorted(seen) == sorted(f"True {n}" for n in range(20))
+
+
+@pytest.mark.parametrize("moved", ["before", "after"])
+def test_a_transaction_taken_over_as_it_is_stays_so_whoever_leads(
+    cluster: Cluster, client: SyncClient, moved: str
+) -> None:
+    """KIP-939: all leaders know before the answer, and one that leads later asks before it lets anybody go on."""
+    topic = f"kept-{moved}"
+    partitions = one_partition_per_broker(cluster, topic)
+    former = RawProducer(client, key_coordinated_by(client, "transaction", 1, topic), enable2_pc=True)
+    for index in partitions.values():
+        assert former.send(topic, index, "before") == 0
+    if moved == "before":
+        move_leader(cluster, client, topic, partitions[2], 3)
+        assert former.send(topic, partitions[2], "still before") == 0, "a new leader asks once, and is told yes"
+    successor = RawProducer(client, former.transactional_id, enable2_pc=True, keep_prepared_txn=True)
+    assert successor.ongoing == former.pair
+    for index in partitions.values():
+        assert former.send(topic, index, "after") == E.INVALID_PRODUCER_EPOCH
+    move_leader(cluster, client, topic, partitions[2], 1)
+    assert former.send(topic, partitions[2], "after the change") == E.INVALID_PRODUCER_EPOCH
+    assert successor.end(True) == 0
+    for index in partitions.values():
+        wanted = ["before", "still before"] if moved == "before" and index == partitions[2] else ["before"]
+        until(lambda index=index, wanted=wanted: values(client, topic, index) == wanted, "what was prepared shows")
+        assert values(client, topic, index, read_committed=False) == wanted
+
+
+def test_a_take_over_waits_for_a_leader_that_cannot_be_told(cluster: Cluster, client: SyncClient) -> None:
+    topic = "kept-frozen"
+    partitions = one_partition_per_broker(cluster, topic)
+    former = RawProducer(client, key_coordinated_by(client, "transaction", 1, topic), enable2_pc=True)
+    assert former.send(topic, partitions[3], "before") == 0
+    process = cluster.pid(3)
+    os.kill(process, signal.SIGSTOP)
+    try:
+        held = {"producer_id": former.producer_id, "producer_epoch": former.epoch}
+        answers = []
+
+        def taken_over() -> bool:
+            answer = initialize(client, former.transactional_id, enable2_pc=True, keep_prepared_txn=True, **held)
+            answers.append(answer)
+            return bool(answer.error_code == 0)
+
+        eventually(taken_over, "the frozen leader is deposed, and the next one asks")
+    finally:
+        os.kill(process, signal.SIGCONT)
+    assert {answer.error_code for answer in answers[:-1]} <= {E.CONCURRENT_TRANSACTIONS}
+    assert answers[-1].producer_epoch == former.epoch + 1
+    assert eventually(lambda: former.send(topic, partitions[3], "after"), "an answer") == E.INVALID_PRODUCER_EPOCH
+    bring_back(cluster, client)
+    assert values(client, topic, partitions[3], read_committed=False) == ["before"]
+
+
+def move_leader(cluster: Cluster, client: SyncClient, topic: str, partition: int, to: int) -> None:
+    api = messages.api("alter_partition_reassignments")
+    wanted = api.ReassignablePartition(
+        partition_index=partition, replicas=[to, *(broker for broker in BROKERS if broker != to)]
+    )
+    request = api.Request(timeout_ms=30_000, topics=[api.ReassignableTopic(name=topic, partitions=[wanted])])
+    assert client.call_controller("alter_partition_reassignments", request).error_code == 0
+    elect = messages.api("elect_leaders")
+    request = elect.Request(
+        election_type=0,
+        topic_partitions=[elect.TopicPartitions(topic=topic, partitions=[partition])],
+        timeout_ms=30_000,
+    )
+    cluster.until(
+        lambda: (
+            client.call_controller("elect_leaders", request).error_code == 0
+            and leaders(cluster, topic)[partition] == to
+        ),
+        f"broker {to} leads",
+    )
 
 
 def test_a_coordinator_killed_between_the_decision_and_the_markers(cluster: Cluster, client: SyncClient) -> None:

@@ -15,24 +15,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.cluster import local
-from tests.store.conftest import free_port
+from penstock.testing.ports import free_port, free_ports
 
 pytestmark = pytest.mark.cluster
 WAIT_SECONDS = 90
 SESSION_MS = 3000
-
-
-def free_ports(count: int) -> int:
-    """The first of `count` ports in a row that nobody uses."""
-    for base in range(20_000 + os.getpid() % 5_000, 32_000, count):
-        try:
-            for port in range(base, base + count):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        return base
-    raise AssertionError("no free ports")
 
 
 def eventually(condition: Callable[[], Any], what: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ from penstock.cluster.image_codec import FORMAT, IMAGE_FEATURE, ImagePush
 from penstock.cluster.member import BrokerIdInUse
 from penstock.cluster.topics import MorePartitions, NewTopic
 from penstock.protocol.errors import ErrorCode
-from penstock.store.embedded import EmbeddedStore
+from penstock.store.embedded import EmbeddedDatabase, EmbeddedStore
 from penstock.store.interface import SetData, TreeStore
 from tests.cluster.members import Member, agree, cluster, eventually, join
 
@@ -70,6 +71,36 @@ def test_when_the_controller_leaves_another_takes_over_with_a_higher_epoch(new_s
             await agree(rest, lambda m: all(p.leader in (2, 3) for p in m.image.topics["t"].partitions.values()))
             assert active(rest).image.controller_id == active(rest).node_id
             await create(rest[0], "after", 1, 2)
+
+    asyncio.run(story())
+
+
+def test_nothing_is_published_before_it_is_stored() -> None:
+    """A broker that acts by a decision which a crash takes back may have deleted a replica for it."""
+    database = EmbeddedDatabase()
+
+    class Halting(EmbeddedStore):
+        halted: asyncio.Event | None = None
+        go_on = asyncio.Event()
+
+        async def multi(self, operations: Any) -> Any:
+            if self.halted is not None:
+                self.halted.set()
+                await self.go_on.wait()
+            return await super().multi(operations)
+
+    async def story() -> None:
+        async with cluster(lambda: Halting(database), 2) as (_, members):
+            store = active(members).store
+            assert isinstance(store, Halting)
+            store.halted = asyncio.Event()
+            creating = asyncio.ensure_future(create(members[1], "t", 1, 2))
+            await store.halted.wait()
+            assert "t" not in active(members).controller.state.image.topics
+            assert all("t" not in m.image.topics for m in members)
+            store.go_on.set()
+            await creating
+            await agree(members, lambda m: "t" in m.image.topics)
 
     asyncio.run(story())
 

@@ -53,6 +53,28 @@ def test_brokers_without_rack_among_others_are_placed_as_if_there_were_no_racks(
     assert all(sorted(replicas) == [1, 2, 3] for replicas in placed.values())
 
 
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(1, 6), st.integers(0, 10**6))
+def test_machines_are_used_before_any_is_used_twice(sizes: list[int], factor: int, seed: int) -> None:
+    machines = {b: f"machine{m}" for b, m in enumerate(m for m, size in enumerate(sizes) for _ in range(size))}
+    if factor > len(machines):
+        return
+    placed = place_replicas(dict.fromkeys(machines), 24, factor, random.Random(seed), machines=machines)
+    for replicas in placed.values():
+        assert len({machines[r] for r in replicas}) == min(factor, len(sizes))
+    leaders = Counter(replicas[0] for replicas in placed.values())
+    assert max(leaders.values()) - min(leaders.get(b, 0) for b in machines) <= 1
+
+
+def test_racks_come_before_machines_and_machines_before_brokers() -> None:
+    racks: dict[int, str | None] = {b: f"rack{b // 4}" for b in range(8)}  # two racks of two machines of two brokers
+    machines = {b: f"machine{b // 2}" for b in range(8)}
+    for replicas in place_replicas(racks, 40, 4, random.Random(3), machines=machines).values():
+        assert len({racks[r] for r in replicas}) == 2
+        assert len({machines[r] for r in replicas}) == 4
+    for replicas in place_replicas(racks, 40, 2, random.Random(3), machines=machines).values():
+        assert len({racks[r] for r in replicas}) == 2
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "ü", "x" * 250, "a/b", "a\n"])
 def test_bad_topic_names(name: str) -> None:
     assert name_problem(name) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from penstock.cluster import znodes
+from penstock.cluster import own_znodes, znodes
 from penstock.cluster.events import AlterReassignments, ElectionKind, ElectLeaders, ImageAcknowledged, ReplicasFailed
 from penstock.cluster.image import NO_LEADER
 from tests.cluster.world import World
@@ -55,6 +55,18 @@ def test_a_replica_that_could_not_be_made_stays_new() -> None:
     assert (p.new, p.offline) == ((2,), ())
 
 
+def test_a_replica_that_has_no_folder_yet_stays_new_although_it_is_served() -> None:
+    world = World(1, 2)
+    world.create_topic("t", (1, 2))
+    waiting = (("t", 0),)
+    world.happen(ImageAcknowledged(1, world.epochs[1], world.image.version, unmade=waiting))
+    p = world.partition("t")
+    assert (p.new, p.offline, p.leader, p.isr) == ((1, 2), (), 1, (1, 2))
+    world.reload()
+    world.happen(ImageAcknowledged(1, world.epochs[1], world.image.version))
+    assert world.partition("t").new == (2,)
+
+
 def test_added_replicas_are_new_and_removed_ones_are_forgotten() -> None:
     world = World(1, 2, 3)
     world.create_topic("t", (1, 2))
@@ -81,7 +93,7 @@ def test_the_notes_of_a_topic_say_nothing_about_the_next_one_of_its_name() -> No
     world = World(1)
     world.create_topic("t", (1,))
     world.acknowledge(1)
-    data = znodes.encode_replica_notes(uuid.uuid4(), {0: (1,)}, {0: (1,)})
+    data = own_znodes.encode_replica_notes(uuid.uuid4(), {0: (1,)}, {0: (1,)})
     world._ensure(znodes.replica_notes_path("t"))
     world.tree.nodes[znodes.replica_notes_path("t")].data = data
     world.reload()
@@ -99,6 +111,21 @@ def test_a_lost_replica_is_begun_anew_only_with_the_operators_word() -> None:
     assert (p.leader, p.new, p.offline) == (2, (1,), ())
     world.acknowledge(1)
     assert world.partition("t").new == ()
+
+
+def test_a_broker_hears_that_it_may_begin_anew_also_if_nothing_else_changes() -> None:
+    world = World(1, 2)
+    world.create_topic("t", (1, 2))
+    world.acknowledge(1, 2)
+    world.brokers_down(1)
+    world.brokers_up(1)
+    before, version = world.partition("t"), world.image.version
+    assert (before.isr, before.offline) == ((2,), ()), "it is out of sync, and nobody knows why yet"
+    fail(world, 1, given_up=True)
+    assert world.partition("t").new == (1,)
+    assert world.partition("t") != before and world.image.version == version + 1
+    fail(world, 1, given_up=True)
+    assert world.image.version == version + 1, "once is enough"
 
 
 def test_nobody_is_cut_to_the_nothing_of_the_last_replica_in_sync() -> None:

@@ -14,7 +14,7 @@ from penstock.cluster.member import ClusterMember
 from penstock.cluster.zookeeper_process import ZooKeeperProcess, ZooKeeperUnavailable
 from penstock.store.interface import SessionState
 from penstock.store.zookeeper import ZooKeeperStore
-from penstock.testing.peers import free_port
+from penstock.testing.ports import free_port
 
 
 async def eventually(condition: object) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import os
-import random
 import shutil
-import socket
 import subprocess
 import sys
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import httpx
 from confluent_kafka import Consumer, TopicPartition
 
 import penstock
+from penstock.testing.ports import free_port
 
 TOKEN = "a-token-for-tests"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -52,21 +53,10 @@ class Console:
         return httpx.Client(headers={"authorization": f"Bearer {TOKEN}"}, timeout=60, **options)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def free_ports(count: int) -> int:
-    """The first of so many free ports in a row."""
-    while True:
-        first = random.randrange(20_000, 50_000)
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for port in range(first, first + count):
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            return first
+def in_a_loop(work: Coroutine[Any, Any, None]) -> None:
+    """In a thread of its own: the browser's driver keeps an event loop in this one."""
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(asyncio.run, work).result()
 
 
 def start_console(folder: Path, *arguments: str) -> tuple[subprocess.Popen[str], str]:

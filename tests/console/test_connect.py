@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
-from console_world import TOKEN, Console, free_port, start_console, stop
+from console_world import TOKEN
 
 CLASS = "penstock.Pipeline"
 SPEC = """\
@@ -16,17 +15,6 @@ sources:
 sinks:
   out: {from: s, topic: connect.out}
 """
-
-
-@pytest.fixture(scope="module")
-def connect(console: Console, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    port = free_port()
-    folder: Path = tmp_path_factory.mktemp("connect")
-    process, _ = start_console(folder, "-b", console.broker.bootstrap, "--connect-port", str(port))
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        stop(process)
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ def test_a_broker_that_goes_away_is_told_and_comes_back_by_itself(browser: Any, 
             page.goto(f"{address}/c/local/topics/{name}")
             page.get_by_role("button", name="Follow live").click()
             expect(page.get_by_role("button", name="Pause")).to_be_visible()
+            expect(page.get_by_text("following: new messages")).to_be_visible()  # it knows where it stands
 
             broker.kill()
             banner = page.get_by_text("local does not answer")

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import httpx
-from console_world import free_port, stop
+from console_world import stop
+
+from penstock.testing.ports import free_port
 
 
 def _up(folder: Path, console_port: int) -> tuple[subprocess.Popen[str], list[str]]:

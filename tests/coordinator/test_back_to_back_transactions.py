@@ -38,9 +38,9 @@ def state_with_open_transaction() -> ProducerState:
 def test_the_marker_of_the_transaction_before_leaves_the_next_ones_guard_alone() -> None:
     """Version 2: the marker carries the epoch that the client was given for its next transaction."""
     state = state_with_open_transaction()
-    guard = state.start_verification(7, 5, 0, True, 0)
+    guard = state.verifications.start(7, 5, 0, True, 0)
     assert state.end_transaction(7, 5, 0, aborted=False, offset=1, timestamp=0) is not None
-    assert state.is_verified(7, guard)
+    assert state.verifications.is_running(7, guard)
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_the_marker_of_the_transaction_before_leaves_the_next_ones_guard_alone()
 def test_a_late_batch_finds_its_guard_ended(guard_epoch: int, bumps: bool, marker_epoch: int) -> None:
     """Else it would open a transaction that nobody ends."""
     state = state_with_open_transaction()
-    guard = state.start_verification(7, guard_epoch, 0, bumps, 0)
+    guard = state.verifications.start(7, guard_epoch, 0, bumps, 0)
     state.end_transaction(7, marker_epoch, 0, aborted=True, offset=1, timestamp=0)
-    assert not state.is_verified(7, guard)
+    assert not state.verifications.is_running(7, guard)
 
 
 @pytest.mark.java

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.coordinator.group import admin
 from penstock.coordinator.group.classic_group import ClassicState
 from penstock.coordinator.group.classic_members import SyncRequest
 from penstock.protocol.errors import ErrorCode
@@ -157,6 +158,21 @@ def test_session_timeouts_and_group_size_have_limits() -> None:
     world.pass_time(1)
     assert first[0].error is NONE
     assert world.join()[0].error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_a_group_that_rebalances_still_shows_what_its_members_have() -> None:
+    """As Kafka describes it: shares stand until others are given out; subscriptions are shown of stable groups only."""
+    world = World()
+    leader, follower = stable_group(world)
+    share = f"share of {follower}".encode()
+    world.leave(leader)
+    preparing = admin.describe_classic(world.shard, "g")
+    assert preparing.state == "PreparingRebalance"
+    assert [(member.assignment, member.metadata) for member in preparing.members] == [(share, b"")]
+    world.join(follower)
+    completing = admin.describe_classic(world.shard, "g")
+    assert completing.state == "CompletingRebalance"
+    assert [member.assignment for member in completing.members] == [share]
 
 
 def test_leaving_rebalances_and_the_last_one_out_leaves_an_empty_group() -> None:

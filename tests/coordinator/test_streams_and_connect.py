@@ -21,6 +21,7 @@ from confluent_kafka import Producer
 
 from penstock.client.sync import SyncClient
 from penstock.testing import peers
+from penstock.testing.ports import free_port
 from penstock.testing.raw_transactions import create_topic, records, values
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -138,7 +139,7 @@ def test_a_connect_worker_reads_a_file_exactly_once_through_a_crash(
     """A one-node distributed worker: only there does Connect offer exactly-once for sources (KIP-618)."""
     lib = peers.jars(f"kafka-connect-{peers.KAFKA_VERSION}", peers.KAFKA_CONNECT)
     create_topic(client, "connect-lines", 1)
-    port = peers.free_port()
+    port = free_port()
     properties = connect_properties(
         broker,
         tmp_path,
@@ -210,7 +211,7 @@ def test_a_standalone_worker_carries_lines_from_file_to_file(broker: Any, client
         tmp_path,
         **{
             "offset.storage.file.filename": str(tmp_path / "offsets"),
-            "listeners": f"http://127.0.0.1:{peers.free_port()}",
+            "listeners": f"http://127.0.0.1:{free_port()}",
         },
     )
     reader, writer = tmp_path / "source.properties", tmp_path / "sink.properties"

@@ -35,6 +35,9 @@ class Partitions:
     def leader_of(self, partition: tuple[str, int]) -> int | None:
         return self.leaders.get(partition, 1)
 
+    async def fence(self, producer_id: int, producer_epoch: int, partitions: frozenset[tuple[str, int]]) -> bool:
+        return True
+
     async def write_markers(self, node_id: int, markers: list[MarkerWrite]) -> list[dict[tuple[str, int], int]]:
         await self.open.wait()
         answer = self.answers.pop(0) if self.answers else 0

@@ -21,7 +21,8 @@ from penstock.coordinator.transaction.decisions import Decision
 from penstock.coordinator.transaction.initialize import InitializeRequest
 from penstock.coordinator.transaction.shard import TransactionShard
 from penstock.coordinator.transaction.state import Transaction, TransactionState
-from penstock.log.producer_state import ProducerState, VerificationGuard
+from penstock.log.producer_state import ProducerState
+from penstock.log.verifications import VerificationGuard
 from penstock.protocol.errors import ErrorCode
 
 IDS = ["a", "b"]
@@ -42,7 +43,7 @@ class DataPartition:
         entry = self.state.entries.get(pair[0])
         if entry is not None and entry.epoch == pair[1] and entry.txn_first_offset >= 0:
             return None
-        return self.state.start_verification(*pair, -1, client_version >= 2, now_ms)
+        return self.state.verifications.start(*pair, -1, client_version >= 2, now_ms)
 
     def append(self, pair: Pair, value: str, guard: VerificationGuard | None) -> ErrorCode:
         producer_id, epoch = pair
@@ -50,11 +51,11 @@ class DataPartition:
         if entry is not None and epoch < entry.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         is_open = entry is not None and entry.epoch == epoch and entry.txn_first_offset >= 0
-        if not is_open and not self.state.is_verified(producer_id, guard):
+        if not is_open and not self.state.verifications.is_running(producer_id, guard):
             return ErrorCode.INVALID_TXN_STATE
         offset = len(self.entries)
         self.state.put_batch(producer_id, epoch, -1, 0, offset, 0, True)
-        self.state.forget_verification(producer_id)
+        self.state.verifications.forget(producer_id)
         self.entries.append((producer_id, value))
         return ErrorCode.NONE
 
@@ -67,7 +68,7 @@ class DataPartition:
         aborted = transaction.state is TransactionState.PREPARE_ABORT
         ended = self.state.end_transaction(*pair, coordinator_epoch, aborted, offset, 0)
         if transaction.client_version < 2:
-            self.state.forget_verification(pair[0])
+            self.state.verifications.forget(pair[0])
         self.entries.append((pair[0], None))
         self.state.on_high_watermark(len(self.entries))
         if ended is not None and aborted:

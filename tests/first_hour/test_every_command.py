@@ -69,6 +69,8 @@ CALLS = {
     "pipeline restart": "name",
     "pipeline delete": "name --yes",
     "pipeline logs": "name",
+    "pipeline compare": "topic other",
+    "pipeline repoint": "name --suffix .v2 --yes",
     "dlq list": "",
     "dlq show": "letters",
     "dlq redrive": "letters",
@@ -92,6 +94,7 @@ WITH_SPARK_OR_SERVING = {
     "pipeline run",
     "pipeline apply",
     "pipeline diff",
+    "pipeline backfill",
     "pipeline runner",
     "sql",
 }
@@ -229,7 +232,7 @@ def test_what_is_not_there_has_one_exit_code(looked_at: None, capsys: pytest.Cap
 def test_an_output_that_takes_nothing(
     looked_at: None, kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for path in LOOKS:
+    for path, words in CALLS.items():
         if kind == "full":
             target = os.open("/dev/full", os.O_WRONLY)
         else:
@@ -237,15 +240,18 @@ def test_an_output_that_takes_nothing(
             os.close(reading)
         with monkeypatch.context() as patched, os.fdopen(target, "w") as output:
             patched.setattr(sys, "stdout", output)
-            code = main.run([*path.split(), *CALLS[path].split()])
+            patched.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a long password\n")))
+            code = main.run([*path.split(), *words.split()])
         shown = capsys.readouterr()
-        assert code == (1 if kind == "full" else 0), path
-        assert shown.out == ""
-        if kind == "full":
+        assert shown.out == "", path
+        if code and path not in LOOKS:  # also what is not there, or not switched on, is said in one line
+            _one_line(shown.err[shown.err.index("penstock: ") :])
+        elif kind == "full" and path in LOOKS:
+            assert code == 1, path
             _one_line(shown.err)
             assert "No space left" in shown.err
-        else:
-            assert shown.err == ""
+        elif path in LOOKS:
+            assert (code, shown.err) == (0, ""), path
 
 
 HEAVY = (
@@ -260,6 +266,8 @@ HEAVY = (
     "numpy",
     "textual",
     "rich",
+    "pydantic",
+    "confluent_kafka",
 )
 LOADED = """
 import sys

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.testing.peers import free_port
+from penstock.testing.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 LEFT_OUT = ("*.pyc", "__pycache__", ".git", ".venv", "build", "dist", "*.egg-info", ".*_cache", "node_modules")

@@ -282,6 +282,20 @@ def test_a_marker_counts_only_below_the_high_watermark(make_log: MakeLog) -> Non
     assert log.last_stable_offset == 2
 
 
+def test_a_new_leadership_asks_once_about_a_transaction_that_is_open(make_log: MakeLog) -> None:
+    """Somebody may have taken it over meanwhile, and told only the leader of then."""
+    log = make_log()
+    log.verify_transactions = True
+    for sequence in (0, 1):
+        guard = log.start_verification(7, 0, sequence, False)
+        assert guard is not None
+        batch = batch_of(log, (b"k", b"v"), producer_id=7, producer_epoch=0, base_sequence=sequence, transactional=True)
+        assert log.append_as_leader(batch, sequence, NOW).error is ErrorCode.INVALID_TXN_STATE
+        assert log.append_as_leader(batch, sequence, NOW, guard=guard).error is ErrorCode.NONE
+        assert log.start_verification(7, 0, sequence + 1, False) is None
+        log.assign_epoch_start(sequence + 1, log.log_end_offset)
+
+
 def test_transaction_rules(make_log: MakeLog) -> None:
     log = make_log()
     log.verify_transactions = True
@@ -299,6 +313,18 @@ def test_transaction_rules(make_log: MakeLog) -> None:
     assert log.append_as_leader(batch, 0, NOW, guard=guard).duplicate
     next_batch = batch_of(log, (b"k", b"v"), producer_id=7, producer_epoch=0, base_sequence=2, transactional=True)
     assert log.append_as_leader(next_batch, 0, NOW, guard=guard).error is ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_verification_does_not_outlive_the_leadership_that_asked(make_log: MakeLog) -> None:
+    """Somebody else may have led meanwhile, and have been told to refuse this writer."""
+    log = make_log()
+    log.verify_transactions = True
+    guard = log.start_verification(7, 0, 0, False)
+    log.assign_epoch_start(2, log.log_end_offset)
+    batch = batch_of(log, (b"k", b"v"), producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    assert log.append_as_leader(batch, 2, NOW, guard=guard).error is ErrorCode.INVALID_TXN_STATE
+    guard = log.start_verification(7, 0, 0, False)
+    assert log.append_as_leader(batch, 2, NOW, guard=guard).error is ErrorCode.NONE
 
 
 def test_marker_rules(make_log: MakeLog) -> None:

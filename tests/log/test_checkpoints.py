@@ -99,6 +99,23 @@ def test_many_logs_of_one_deleted_topic_are_forgotten_by_one_write(tmp_path: Pat
     assert read_offsets(tmp_path / RECOVERY_POINTS) == {("u", 0): 6}
 
 
+def test_a_write_that_fails_behind_its_rename_is_not_taken_for_undone(tmp_path: Path) -> None:
+    """The file says the new, and nobody may go by the old: a topic made anew would begin where the last one ended."""
+    known = OffsetCheckpoints(tmp_path)
+    known.write(LOG_STARTS, {("other", 0): 1})
+
+    def refuse(fd: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{fd}"):  # noqa: PTH112
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with disk.handed_in({"fsync": refuse}), pytest.raises(OSError):
+        known.write(LOG_STARTS, {("other", 0): 1, ("t", 0): 4})
+    assert read_offsets(tmp_path / LOG_STARTS) == {("other", 0): 1, ("t", 0): 4}
+    known.retire([("t", 0)])
+    known.forget(("t", 0))
+    assert read_offsets(tmp_path / LOG_STARTS) == {("other", 0): 1}
+
+
 def test_no_checkpoint_promises_what_a_truncation_takes_away(tmp_path: Path, start: Start) -> None:
     manager = start()
     log = short_lived(manager)

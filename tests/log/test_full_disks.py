@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import os
@@ -15,6 +16,7 @@ from penstock.base.clock import ManualClock
 from penstock.base.settings import LogConfig
 from penstock.log import disk, future_log
 from penstock.log.log import Log
+from penstock.log.log_folders import WantedLog
 from penstock.log.log_manager import LogManager, ManagerSettings
 from penstock.log.results import LogDirectoryFailed, LogWriteError
 from penstock.testing.log_tools import append, commit_all, put, read_all
@@ -79,6 +81,44 @@ def test_a_folder_that_had_no_room_is_made_at_a_tick_and_a_deleted_one_is_not(
     assert kept.directory.exists()
     assert not gone.directory.exists()
     assert manager.failed_directories == []
+
+
+def test_a_new_replica_is_unmade_until_its_folder_outlives_a_power_loss(
+    manager: LogManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    fsync, refusing = disk.fsync, ["mkdir", "fsync"]
+
+    def sync(fd: int) -> None:
+        path = Path(f"/proc/self/fd/{fd}").readlink()
+        if "fsync" in refusing and path in manager.directories:
+            refuse()
+        synced.append(str(path))
+        fsync(fd)
+
+    monkeypatch.setattr(disk, "fsync", sync)
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "mkdir", refuse)
+        log = manager.get_or_create("t", 0, uuid.UUID(int=5), LogConfig())
+        assert manager.unmade_replicas() == [("t", 0)]
+    manager.tick()
+    assert log.directory.exists() and manager.unmade_replicas() == [("t", 0)], "a power loss might take it"
+    begun = asyncio.run(begin(manager, "u"))
+    assert manager.get("u", 0) is begun and ("u", 0) in manager.unmade_replicas()
+    refusing.clear()
+    manager.tick()
+    assert manager.unmade_replicas() == [] and str(log.directory.parent) in synced
+    synced.clear()
+    later = asyncio.run(begin(manager, "later"))
+    assert manager.unmade_replicas() == [] and str(later.directory.parent) in synced
+    assert manager.failed_directories == []
+
+
+async def begin(manager: LogManager, topic: str) -> Log:
+    await manager.begin_in_threads([WantedLog(topic, 0, uuid.UUID(int=6), LogConfig())])
+    log = manager.get(topic, 0)
+    assert log is not None
+    return log
 
 
 def test_the_longest_name_can_move_and_a_name_that_is_too_long_breaks_no_disk(manager: LogManager) -> None:

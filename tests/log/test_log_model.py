@@ -35,6 +35,7 @@ class LogAgainstModel(RuleBasedStateMachine):
         self.epochs: list[tuple[int, int]] = []
         self.epoch = 0
         self.sequence = 0
+        self.sequence_at: dict[int, int] = {}  # by the first offset of a batch
         self.number = 0
 
     def teardown(self) -> None:
@@ -56,6 +57,7 @@ class LogAgainstModel(RuleBasedStateMachine):
         )
         assert result.error is ErrorCode.NONE, result
         assert result.base_offset == self.end
+        self.sequence_at[self.end] = self.sequence
         self.sequence += count
         self.rows += [(self.end + index, value, self.clock.now_ms()) for index in range(count)]
         if not self.epochs or self.epochs[-1][0] != self.epoch:
@@ -90,8 +92,10 @@ class LogAgainstModel(RuleBasedStateMachine):
         self.rows = [row for row in self.rows if row[0] < boundary]
         self.epochs = [entry for entry in self.epochs if entry[1] < boundary]
         self.end = boundary
+        # The producer repeats what was cut off, whether or not the log still knows the batch before it.
+        self.sequence = self.sequence_at.get(boundary, self.sequence)
         known = self.log.producers_state.entries.get(1)
-        self.sequence = known.last_sequence + 1 if known is not None and known.batches else self.sequence
+        assert known is None or known.last_sequence + 1 == self.sequence
         self.epoch += 1
 
     def _batch_start(self, offset: int) -> int:

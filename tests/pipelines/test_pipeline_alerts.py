@@ -5,12 +5,15 @@ from __future__ import annotations
 import http.server
 import json
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.pipelines.control.alerts import AlertWatch, Firing, Messenger
 from penstock.pipelines.control.metrics import RunnerMetrics
+from penstock.pipelines.control.runner import Runner
+from penstock.pipelines.control.store import Applied
 from penstock.pipelines.spec import Alert, SpecError, from_data
 
 MINUTE = 60_000
@@ -24,6 +27,9 @@ def progress(rows: int, lag: int, query: str = "out") -> dict[str, Any]:
 class Story:
     def __init__(self, **alert: Any) -> None:
         self._watch = AlertWatch("shop", [Alert.model_validate(alert)], 0)
+
+    def stopped(self) -> None:
+        self._watch.stopped()
 
     def then(self, at_ms: int, *events: dict[str, Any]) -> list[tuple[str, str]]:
         for event in events:
@@ -49,6 +55,17 @@ def test_a_failure_is_told_until_it_runs_again() -> None:
     assert story.then(0, RUNNING, failed) == [("firing", "shop: failed: no space left")]
     assert story.then(1, {"kind": "state", "state": "starting"}, failed) == []
     assert story.then(2, RUNNING) == [("resolved", "shop: failed: it is over")]
+
+
+def test_what_somebody_has_stopped_alerts_nobody() -> None:
+    story = Story(when="failed")
+    assert story.then(0, {"kind": "state", "state": "failed", "error": "why"}) == [("firing", "shop: failed: why")]
+    story.stopped()
+    assert story.then(1) == [("resolved", "shop: failed: it is over")]
+    behind = Story(when="lag", above=1, lasting="0 ms")
+    assert behind.then(0, RUNNING, progress(1, 5))[0][0] == "firing"
+    behind.stopped()
+    assert behind.then(1)[0][0] == "resolved"
 
 
 def test_silence_counts_only_while_it_runs() -> None:
@@ -117,3 +134,16 @@ def test_a_firing_alert_is_a_metric() -> None:
     metrics.alert("shop", "failed", True)
     labels = {"pipeline": "shop", "alert": "failed"}
     assert metrics.registry.get_sample_value("penstock_pipeline_alert", labels) == 1
+
+
+@pytest.mark.parametrize("left", [{"shop": Applied("shop", {}, "stopped", 2, 0)}, {}])
+def test_a_pipeline_that_is_stopped_or_deleted_leaves_no_alert_behind(left: dict[str, Applied], tmp_path: Path) -> None:
+    runner, labels = Runner({}, str(tmp_path)), {"pipeline": "shop", "alert": "failed"}
+    watch = runner._watches["shop"] = AlertWatch("shop", [Alert(when="failed")], 0)
+    watch.take({"kind": "state", "state": "failed", "error": "why"}, 0)
+    shown = []
+    for applied in ({"shop": Applied("shop", {}, "running", 1, 0)}, left):
+        runner._applied = {0: applied}
+        runner._watch()
+        shown.append(runner._metrics.registry.get_sample_value("penstock_pipeline_alert", labels))
+    assert shown == [1, 0]

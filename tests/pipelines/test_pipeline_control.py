@@ -15,9 +15,10 @@ import pytest
 
 from penstock.cli.main import run as penstock
 from penstock.client.sync import SyncClient
-from penstock.pipelines.control import driver, events
+from penstock.operate.errors import ExitCode
+from penstock.pipelines.control import events, hosted
+from penstock.pipelines.control.drivers import Drivers, PipelineRun
 from penstock.pipelines.control.metrics import RunnerMetrics
-from penstock.pipelines.control.process import DriverProcess
 from penstock.pipelines.control.runner import Runner
 from penstock.pipelines.control.store import Applied, Conflict, PipelineStore
 from penstock.pipelines.spec import SpecError, from_data
@@ -59,6 +60,10 @@ def test_apply_stop_restart_delete(broker: Any, client: SyncClient, tmp_path: Pa
     assert PipelineStore(client).all()[name].desired == "stopped"
     assert penstock(["pipeline", "restart", name, *there]) == 0
     assert PipelineStore(client).all()[name].generation == 3
+    events.ensure(client)
+    driver = events.PlainWriter({"bootstrap.servers": broker.bootstrap})
+    driver.write(name, events.STATE, state="stopped", generation=2)  # is known of it, but not of what is applied now
+    driver.close()
     capsys.readouterr()
     assert penstock(["pipeline", "list", "--json", *there]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -118,11 +123,79 @@ def test_an_apply_that_was_overtaken_between_looking_and_writing_fails(
     store.delete(spec.name)
 
 
+JUNK = (
+    b"",
+    b"{",
+    b"[]",
+    b"{}",
+    b'{"name": 5}',
+    b"\xff",
+    b"[" * 100_000,
+    b'{"pipeline": "x", "kind": "state", "at_ms": 1}',
+)
+
+
+def test_what_is_no_pipeline_and_no_event_is_left_out(broker: Any, client: SyncClient, caplog: Any) -> None:
+    from confluent_kafka import Producer
+
+    name = f"p-{uuid.uuid4().hex[:6]}"
+    spec = {"name": name, "sources": {"o": {"topic": "o"}}, "sinks": {"out": {"from": "o", "topic": "out"}}}
+    applied = PipelineStore(client).apply(from_data(spec))
+    events.ensure(client)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for value in (*JUNK, applied.to_json().replace(b'"generation": 1', b'"generation": "1"')):
+        producer.produce("__penstock_pipelines", value, b"junk")
+        producer.produce(events.TOPIC, value, name.encode())
+    producer.produce("__penstock_pipelines", b"{", b"\xff")
+    assert producer.flush(30) == 0
+    writer = events.PlainWriter({"bootstrap.servers": broker.bootstrap})
+    writer.write(name, events.LOG, line="it was said")
+    writer.close()
+    try:
+        found = PipelineStore(client).all()
+        assert found[name] == applied and "junk" not in found and "junk" in caplog.text
+        assert [event["line"] for event in events.recent(client, name)] == ["it was said"]
+        assert name in events.latest_states(client)
+    finally:
+        PipelineStore(client).delete(name)
+
+
+def test_a_runner_leaves_out_what_is_no_pipeline(broker: Any) -> None:
+    class Told:
+        def __init__(self, key: bytes | None, value: bytes) -> None:
+            self._key, self._value = key, value
+
+        def key(self) -> bytes | None:
+            return self._key
+
+        def value(self) -> bytes:
+            return self._value
+
+        def error(self) -> None:
+            return None
+
+        def partition(self) -> int:
+            return 0
+
+        def offset(self) -> int:
+            return 7
+
+    class Given:
+        def consume(self, *_: Any) -> list[Told]:
+            return [Told(b"junk", value) for value in JUNK] + [Told(None, b"{")]
+
+    runner = Runner({"bootstrap.servers": broker.bootstrap}, "nowhere")
+    runner._applied[0] = {}
+    runner._take_in(Given())
+    assert runner._applied == {0: {}}
+
+
 def test_looking_creates_no_topic(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as quiet:
         there = ["-b", quiet.bootstrap]
-        for command in (["pipeline", "list"], ["pipeline", "status"], ["pipeline", "logs", "p"], ["dlq", "list"]):
+        for command in (["pipeline", "list"], ["pipeline", "status"], ["dlq", "list"]):
             assert penstock([*command, *there]) == 0
+        assert penstock(["pipeline", "logs", "p", *there]) == ExitCode.NOT_FOUND
         assert (
             penstock(["pipeline", "stop", "p", *there]) == penstock(["pipeline", "delete", "p", "--yes", *there]) == 4
         )
@@ -191,22 +264,51 @@ def test_a_refused_pipeline_is_told_once_and_not_tried_again_at_once(
     spec = {**generating(name, "t"), "sinks": {"out": {"from": "made_up", "connector": "carrier-pigeon"}}}
     applied = Applied(name, spec, "running", 1, 0)
     told: list[str] = []
-    process = DriverProcess(
-        applied,
-        {"bootstrap.servers": broker.bootstrap},
-        str(tmp_path),
-        tmp_path / "log",
-        lambda event: None,
-        told.append,
+    drivers = Drivers(
+        {"bootstrap.servers": broker.bootstrap}, str(tmp_path), lambda event: None, lambda _, line: told.append(line)
     )
+    run = PipelineRun(applied, drivers)
     try:
-        wait_for(lambda: process.tick() or process.restarts)
+        wait_for(lambda: drivers.tick() or run.tick() or run.restarts)
         assert any("there is no connector 'carrier-pigeon'" in line for line in told)
-        assert told[-1] == f"the driver ended with code {driver.REFUSED}; it starts again in 60 s"
+        assert told[-1] == f"the pipeline ended with code {hosted.REFUSED}; it starts again in 60 s"
         state = events.latest_states(client)[name]
         assert state["state"] == "refused" and "carrier-pigeon" in state["error"]
     finally:
-        process.stop_now()
+        drivers.end()
+
+
+def test_no_secret_reaches_the_log_whoever_of_the_drivers_processes_prints_it_after_however_long_a_line(
+    broker: Any, client: SyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a driver one of whose children writes to the standard error that it inherited, as Spark's JVM does,
+    secret = 'hunter"2%'
+    monkeypatch.setenv("PENSTOCK_PASSWORD", secret)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    long = "os.write(2, b'x' * 2_000_000 + b'\\n')"
+    code = f"import os\n{long}\nos.system('echo log in with \"$PENSTOCK_PASSWORD\" >&2')\n"
+    (tmp_path / "chatty.py").write_text(code)
+    events.ensure(client)
+    name = f"p-{uuid.uuid4().hex[:6]}"
+    option = {"password": "${env:PENSTOCK_PASSWORD}"}
+    spec = {**generating(name, "t"), "sinks": {"out": {"from": "made_up", "connector": "chatty:No", **option}}}
+    told: list[str] = []
+    topic = events.PlainWriter({"bootstrap.servers": broker.bootstrap})
+
+    def tell(pipeline: str, line: str) -> None:  # as a runner does
+        topic.write(pipeline, events.LOG, line=line)
+        told.append(line)
+
+    drivers = Drivers({"bootstrap.servers": broker.bootstrap}, str(tmp_path), lambda event: None, tell)
+    run = PipelineRun(Applied(name, spec, "running", 1, 0), drivers)
+    try:
+        wait_for(lambda: drivers.tick() or run.tick() or run.restarts)
+        assert any("characters more" in line for line in told)
+        # then the line is in the log and in the topic, without it.
+        assert any("log in with (secret)" in line for line in told)
+        assert secret not in "\n".join(told) and secret not in (tmp_path / "logs" / f"{name}.log").read_text()
+    finally:
+        drivers.end()
 
 
 def test_metrics_follow_the_events() -> None:
@@ -240,13 +342,13 @@ def test_two_runners_run_a_pipeline_once_and_the_second_takes_over(
         PipelineStore(client).apply(from_data(generating(name, topic)))
         wait_for(lambda: events.latest_states(client).get(name, {}).get("queries"))
         wait_for(lambda: read_topic(topic))
-        owners = [index for index, runner in enumerate(runners) if name in runner._drivers]
+        owners = [index for index, runner in enumerate(runners) if name in runner._runs]
         assert len(owners) == 1
         stops[owners[0]].set()
         threads[owners[0]].join(120)
         before = len(read_topic(topic))
         wait_for(lambda: len(read_topic(topic)) > before)
-        assert name in runners[1 - owners[0]]._drivers
+        assert name in runners[1 - owners[0]]._runs
     finally:
         for stop in stops:
             stop.set()

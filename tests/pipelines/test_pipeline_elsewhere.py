@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +16,9 @@ import pytest
 
 from penstock.cli.main import run as penstock
 from penstock.pipelines.spark.java import find_java
+from penstock.testing.ports import free_port
+from penstock.testing.spark_cluster import found_in, spark_cluster
+from tests.pipelines.test_pipeline_requirements import wheel
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
 ORDERS = [(f"k{n}", json.dumps({"id": f"k{n}", "amount": n * 40.0, "country": "de"})) for n in range(1, 6)]
@@ -36,6 +37,8 @@ def test_a_query_on_the_spot(
     assert penstock(["sql", f"select * from topic('{topic}')", "--parquet", str(tmp_path / "p"), *there]) == 0
     assert spark.read.parquet(str(tmp_path / "p")).count() == 6
     capsys.readouterr()
+    assert penstock(["sql", f"select id, _offset from topic('{topic}') limit 1", *there]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["id", "_offset"]
     assert penstock(["sql", f"select count(*) as n from topic('{topic}', since => '1 ms')", "--json", *there]) == 0
     assert json.loads(capsys.readouterr().out) == {"n": 0}
     assert penstock(["sql", f"select amunt from topic('{topic}')", *there]) == 5
@@ -46,56 +49,34 @@ def test_a_query_on_the_spot(
 
 
 @pytest.fixture
-def spark_cluster(tmp_path: Path) -> Iterator[str]:
+def cluster(tmp_path: Path) -> Iterator[str]:
     """A master and two workers of the PySpark package, on loopback."""
+    with spark_cluster(tmp_path) as made:
+        yield made.master
+
+
+@pytest.fixture
+def connect_server(tmp_path: Path) -> Iterator[str]:
+    """Spark's own Connect server from the PySpark package, with Penstock in its Python."""
     import pyspark
 
-    home = Path(pyspark.__file__).parent
-    jars = home / "jars" / "*"
-    java = find_java().home / "bin" / "java"
-    environment = {
-        **os.environ,
-        "SPARK_HOME": str(home),  # workers start executors from there
-        "SPARK_SCALA_VERSION": "2.13",
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-    }
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(name: str, *arguments: str) -> Path:
-        log = tmp_path / f"{name}.log"
-        opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.lang", "java.nio", "sun.nio.ch")]
-        command = [str(java), "-Xmx256m", *opens, "-cp", str(jars), *arguments]
-        with log.open("wb") as file:
-            started.append(subprocess.Popen(command, env=environment, stdout=file, stderr=file, cwd=tmp_path))
-        return log
-
+    home, port = Path(pyspark.__file__).parent, free_port()
+    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment |= {"JAVA_HOME": str(find_java().home), "SPARK_SCALA_VERSION": "2.13"}
+    command = [str(home / "bin" / "spark-submit"), "--master", "local[2]"]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    command += ["--conf", f"spark.connect.grpc.binding.port={port}", "--conf", "spark.ui.enabled=false"]
+    command += ["--conf", "spark.connect.grpc.binding.address=127.0.0.1", "spark-internal"]
+    log = tmp_path / "connect.log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, env=environment, stdout=file, stderr=file, cwd=tmp_path)
     try:
-        log = start(
-            "master", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"
-        )
-        url = _find(log, r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")
-        for index in range(2):
-            options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
-            options += ["--work-dir", str(tmp_path / f"work{index}")]
-            worker = start(f"worker{index}", "org.apache.spark.deploy.worker.Worker", *options, url)
-            _find(worker, r"Successfully registered with (master)")
-        yield url
+        found_in(log, r"(Spark Connect server started)")
+        yield f"sc://127.0.0.1:{port}"
     finally:
-        for process in started:
-            process.terminate()
-        for process in started:
-            process.wait(30)
-
-
-def _find(log: Path, pattern: str) -> str:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        found = re.search(pattern, log.read_text(errors="replace"))
-        if found:
-            return found[1]
-        time.sleep(0.2)
-    raise AssertionError(f"{pattern} did not appear in:\n{log.read_text(errors='replace')[-2000:]}")
+        process.terminate()
+        process.wait(60)
 
 
 def _own_example(tmp_path: Path, topic: str, out: str) -> Path:
@@ -108,7 +89,7 @@ def _own_example(tmp_path: Path, topic: str, out: str) -> Path:
 
 @pytest.mark.slow
 def test_a_spark_cluster_gives_the_same_output_as_this_machine(
-    spark_cluster: str,
+    cluster: str,
     broker: Any,
     new_topic: Callable[..., str],
     produce: Callable[..., None],
@@ -117,32 +98,116 @@ def test_a_spark_cluster_gives_the_same_output_as_this_machine(
 ) -> None:
     topic = new_topic(label="orders")
     produce(topic, [*ORDERS, "{oops"])
+    _gives_the_same(cluster, broker, new_topic, topic, read_topic, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_connect_server_gives_the_same_output_as_this_machine(
+    connect_server: str,
+    broker: Any,
+    new_topic: Callable[..., str],
+    produce: Callable[..., None],
+    read_topic: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    topic = new_topic(label="orders")
+    produce(topic, [*ORDERS, "{oops"])
+    _gives_the_same(connect_server, broker, new_topic, topic, read_topic, tmp_path)
+    file = _own_example(tmp_path, topic, new_topic(label="out"))
+    settings = "settings: {spark: {spark.executor.memory: 3g}}\nsinks:\n"
+    second = "sinks:\n  too: {from: clean, connector: console}\n"
+    for more, sentence in (
+        (settings, "is decided when the Spark Connect server starts"),
+        (second, "on a Spark Connect server a view feeds one topic"),
+    ):
+        refused = tmp_path / "refused.yml"
+        refused.write_text(file.read_text().replace("sinks:\n", more))
+        done = _run(refused, connect_server, broker, tmp_path)
+        assert done.returncode != 0 and sentence in done.stderr, done.stderr[-2000:]
+
+
+def _run(file: Path, master: str, broker: Any, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "penstock.cli.main", "pipeline", "run", str(file), "--until-caught-up"]
+    command += ["--master", master, "--state-dir", str(tmp_path / "state"), "-b", broker.bootstrap]
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+
+
+def _gives_the_same(
+    elsewhere: str, broker: Any, new_topic: Callable[..., str], topic: str, read_topic: Any, tmp_path: Path
+) -> None:
     outputs = []
-    for master in (spark_cluster, "local[2]"):
+    for master in (elsewhere, "local[2]"):
         out = new_topic(label="out")
         file = _own_example(tmp_path, topic, out)
-        command = [sys.executable, "-m", "penstock.cli.main", "pipeline", "run", str(file), "--until-caught-up"]
-        command += ["--master", master, "--state-dir", str(tmp_path / "state"), "-b", broker.bootstrap]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+        done = _run(file, master, broker, tmp_path)
         assert done.returncode == 0, done.stderr[-2000:]
         outputs.append(sorted((message.key(), message.value()) for message in read_topic(out)))
     assert outputs[0] == outputs[1]
     assert len(outputs[0]) == len(ORDERS)
 
 
+NEEDY = """\
+name: needy-{label}
+sources:
+  orders: {{topic: {topic}, format: {{type: json, schema: "id STRING, country STRING"}}}}
+views:
+  loud: {{python: "needy:loud"}}
+sinks:
+  out: {{from: loud, topic: {out}, key: id}}
+settings: {{requirements: ["{package}"]}}
+modules:
+  needy: |
+    from pyspark.sql.functions import udf
+
+    @udf("string")
+    def shouted(text):
+        import shouting
+        return shouting.loud(text)
+
+    def loud(orders):
+        return orders.select("id", shouted("country").alias("country"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["local[2]", "cluster"])
+def test_packages_that_a_pipeline_requires_go_where_its_functions_run(
+    where: str,
+    request: pytest.FixtureRequest,
+    broker: Any,
+    new_topic: Callable[..., str],
+    produce: Callable[..., None],
+    read_topic: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    master = where if where.startswith("local") else request.getfixturevalue(where)
+    # Only now: servers and workers that run already have no such package.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    topic, out = new_topic(label="orders"), new_topic(label="out")
+    produce(topic, ORDERS)
+    file = tmp_path / "needy.yml"
+    package = wheel(tmp_path)
+    file.write_text(NEEDY.format(label=uuid.uuid4().hex[:6], topic=topic, out=out, package=package))
+    done = _run(file, master, broker, tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert sorted(json.loads(message.value())["country"] for message in read_topic(out)) == ["DE"] * len(ORDERS)
+
+
 @pytest.mark.slow
 def test_a_cluster_without_room_is_named_as_what_the_pipeline_waits_for(
-    spark_cluster: str, broker: Any, new_topic: Callable[..., str], produce: Callable[..., None], tmp_path: Path
+    cluster: str, broker: Any, new_topic: Callable[..., str], produce: Callable[..., None], tmp_path: Path
 ) -> None:
     topic = new_topic(label="orders")
     produce(topic, ORDERS)
     file = _own_example(tmp_path, topic, new_topic(label="out"))
     file.write_text(file.read_text() + "settings:\n  spark:\n    spark.executor.memory: 3g\n")  # a worker has 1g
     command = [sys.executable, "-m", "penstock.cli.main", "pipeline", "run", str(file), "--until-caught-up"]
-    command += ["--master", spark_cluster, "--state-dir", str(tmp_path / "state"), "-b", broker.bootstrap]
+    command += ["--master", cluster, "--state-dir", str(tmp_path / "state"), "-b", broker.bootstrap]
     with (tmp_path / "said").open("wb") as said, subprocess.Popen(command, stdout=said, stderr=said) as pipeline:
         try:
-            sentence = _find(tmp_path / "said", r"(has sent no executor yet.*)")
+            sentence = found_in(tmp_path / "said", r"(has sent no executor yet.*)")
         finally:
             pipeline.terminate()
     assert "3g of memory" in sentence

@@ -20,10 +20,11 @@ from penstock.pipelines.connectors.base import Batch
 from penstock.pipelines.control import events
 from penstock.pipelines.control.runner import Runner
 from penstock.pipelines.control.store import Applied
-from penstock.pipelines.execution import is_idle
+from penstock.pipelines.progress import is_idle
 from penstock.pipelines.spark import sink_decisions as decisions
 from penstock.pipelines.spark import sink_transactions as transactions
 from penstock.pipelines.spark.sink import SinkProtocol, TaskDone
+from penstock.pipelines.spark.sink_journal import BACKFILL
 from penstock.pipelines.spec import SpecError
 from penstock.pipelines.storage import LocalStorage
 
@@ -130,6 +131,9 @@ def test_doctor_names_whose_transaction_hides_what(killed: Killed, capsys: Any) 
     (row,) = doctor(killed, capsys)
     assert row["severity"] == "problem" and "nobody runs that" in row["finding"]
     assert f"{killed.topic}-0" in row["finding"] and f"pipeline delete {killed.pipeline}" in row["hint"]
+    ending.register(killed.client, killed.pipeline, BACKFILL, [killed.query.name])
+    (row,) = doctor(killed, capsys)
+    assert "give the same `penstock pipeline backfill` again" in row["hint"]
     # A driver that gives signs of life may take its time.
     events.ensure(killed.client)
     signs = events.SignsOfLife({"bootstrap.servers": killed.bootstrap}, killed.pipeline)
@@ -205,6 +209,13 @@ def test_a_checkpoint_whose_notes_are_gone_is_refused_too(tmp_path: Path) -> Non
     state.folder.delete("queries/out.json")
     with pytest.raises(CheckpointGone, match=r"out\.json.*Put it back"):
         state.open("out", FINGERPRINT)
+
+
+def test_a_reset_by_hand_does_not_bring_back_the_one_that_was_applied(tmp_path: Path) -> None:
+    state = PipelineState(LocalStorage(str(tmp_path / "p")), "p")
+    state.note_reset("asked for on monday")
+    state.reset(backfill=False)
+    assert state.last_reset() == "asked for on monday"
 
 
 def test_a_sink_that_is_ahead_of_its_checkpoint_is_no_reason_to_skip() -> None:

@@ -61,6 +61,11 @@ def test_windows_are_part_of_it(micros: int, shown: str) -> None:
     assert plan.stateful() == [f"Aggregate by {shown} of count(1)"]
 
 
+def test_an_aggregate_of_all_rows_has_no_keys() -> None:
+    plan = _Plan(explained("~Aggregate [count(1) AS n#2L]", *SOURCE))
+    assert plan.stateful() == ["Aggregate by nothing of count(1)"]
+
+
 def test_a_join_keeps_state_only_between_two_streams() -> None:
     left, right = ":- ~SubqueryAlias a", "+- ~SubqueryAlias b"
     assert _Plan(explained("~Join Inner, (a#1 = b#2)", left, right)).stateful() == ["Join Inner, (a = b)"]

@@ -20,6 +20,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
 pytestmark = pytest.mark.spark
 GOOD = [(f"k{n}", json.dumps({"id": f"k{n}", "amount": float(n), "country": "de"})) for n in range(1, 9)]
 BAD = [("x", b"{oops"), (None, b'{"id": "z", "amount": "many"}'), (None, b"[1]"), (None, b""), (None, b"\xff\xfe")]
+GOOD[3] = (GOOD[3][0], f"\r\n\t {GOOD[3][1]}\n")  # blanks around an object are no fault
 BAD += [(None, b'{"id": "t", "amount": 1}{"id": "u"}')]
 
 

@@ -58,9 +58,13 @@ def test_a_spec_survives_being_stored() -> None:
         ("trigger: available-now", "trigger: 5 parsecs", 12, "write it like 500 ms, 5 seconds"),
         ("trigger: available-now", "trigger: real-time", 12, "use an interval"),
         ("name: orders", "name: 5", 1, "should be a valid string"),
-        ("type: json", "type: jsn", 5, "'json', 'avro', 'protobuf'"),
+        ("type: json", "type: jsn", 5, "there is no 'jsn'; did you mean 'json'?"),
         ("sinks:", "views:", 10, "the key 'views' stands here twice"),
         ("name: orders", "name: [orders", 2, "this is no YAML"),
+        ("topic: orders", "topic: orders.dlq", 3, "it reads orders.dlq, where this pipeline writes dead letters"),
+        ("topic: orders", "pattern: orders.*", 3, "it reads orders.dlq, where this pipeline writes dead letters"),
+        ("topic: orders", "pattern: '['", 4, "sources.orders.pattern: '[' is no regular expression"),
+        ("topic: orders", "options: 5", 4, "should be a valid dictionary"),
     ],
 )
 def test_a_typing_error_is_named_with_its_line(right: str, wrong: str, line: int, message: str) -> None:
@@ -146,6 +150,9 @@ def test_a_runner_looks_up_only_what_it_was_told_to(tmp_path: Path) -> None:
     finally:
         allow(Allowed())
     assert redacted("cannot log in with hunter2") == "cannot log in with (secret)"
+    key = {"KEY": "-----BEGIN KEY-----\nMIIEvQIBADANBg\n{\n"}
+    assert resolve("${env:KEY}", key) == key["KEY"]
+    assert redacted("line 2: MIIEvQIBADANBg, {") == "line 2: (secret), {"  # logs come line by line
 
 
 def test_sql_may_not_refer_to_a_secret() -> None:

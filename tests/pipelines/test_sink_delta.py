@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from penstock.pipelines.connectors import delta
 from penstock.pipelines.connectors.base import Batch
@@ -18,8 +18,8 @@ from penstock.pipelines.spec import SpecError
 Row = tuple[str | None, int | None, bool, int]
 
 
-def sink(folder: Path, **options: Any) -> DeltaTableSink:
-    return DeltaTableSink("out", DeltaSink.Options(path=str(folder / "t"), **{"key": ("id",), **options}))
+def sink(folder: Path, pipeline: str = "p", **options: Any) -> DeltaTableSink:
+    return DeltaTableSink("out", DeltaSink.Options(path=str(folder / "t"), **{"key": ("id",), **options}), pipeline)
 
 
 def batch_of(*rows: Row, **more: Any) -> Any:
@@ -79,7 +79,7 @@ def test_a_writer_in_between_makes_the_merge_begin_anew(tmp_path: Path, monkeypa
         table = opened(options)
         if not interfered:
             interfered.append(True)
-            rival = sink(tmp_path)
+            rival = sink(tmp_path, "another")
             with monkeypatch.context() as inner:
                 inner.setattr(delta, "_open", opened)
                 rival.write(batch_of(("b", 9, False, 0)), Batch("other", 0))
@@ -107,6 +107,74 @@ def test_a_second_driver_of_one_batch_writes_nothing(tmp_path: Path, monkeypatch
     monkeypatch.setattr(delta, "_open", open_and_be_overtaken)
     assert not out.write(rows, Batch("q", 1))
     assert content(tmp_path) == [("a",), ("a",)]
+
+
+@pytest.mark.parametrize("key", [(), ("id",)])
+def test_another_checkpoint_is_refused_unless_the_pipeline_was_reset(key: tuple[str, ...], tmp_path: Path) -> None:
+    out, rows = sink(tmp_path, key=key), batch_of(("a", 1, False, 0))
+    out.write(rows, Batch("q", 0))
+    with pytest.raises(SpecError, match="another checkpoint of this pipeline"):
+        out.write(rows, Batch("moved", 0))
+    assert out.write(rows, Batch("new", 0, is_anew=True)) and out.write(rows, Batch("new", 1, is_anew=True))
+    version = DeltaTable(tmp_path / "t").version()
+    for replaced in (Batch("q", 1), Batch("q", 1, is_anew=True)):
+        with pytest.raises(SpecError, match="another checkpoint of this pipeline"):
+            out.write(rows, replaced)
+    assert DeltaTable(tmp_path / "t").version() == version
+    assert sink(tmp_path, "another", key=key).write(rows, Batch("beside", 0)), "other pipelines may write to it, too"
+
+
+@pytest.mark.parametrize("key", [(), ("id",)])
+def test_a_driver_that_a_reset_overtakes_in_its_batch_writes_nothing(
+    key: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = sink(tmp_path, key=key)
+    out.write(batch_of(("a", 1, False, 0)), Batch("q", 0))
+    opened, interfered = delta._open, []
+
+    def open_and_be_overtaken(options: Any) -> Any:
+        table = opened(options)
+        if not interfered:
+            interfered.append(True)
+            out.write(batch_of(("a", 3, False, 0)), Batch("new", 0, is_anew=True))
+        return table
+
+    monkeypatch.setattr(delta, "_open", open_and_be_overtaken)
+    with pytest.raises(SpecError, match="another checkpoint of this pipeline"):
+        out.write(batch_of(("a", 2, False, 0)), Batch("q", 1))
+    assert ("a", 3) in {row[:2] for row in content(tmp_path)}
+    assert ("a", 2) not in {row[:2] for row in content(tmp_path)}
+
+
+@pytest.mark.parametrize("key", [(), ("id",)])
+def test_two_drivers_that_make_the_table_write_its_first_batch_once(
+    key: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = sink(tmp_path, key=key)
+    opened, interfered = delta._open, []
+
+    def open_and_be_overtaken(options: Any) -> Any:
+        table = opened(options)
+        if not interfered:
+            interfered.append(True)
+            assert out.write(batch_of(("a", 1, False, 0)), Batch("q", 0))
+        return table
+
+    monkeypatch.setattr(delta, "_open", open_and_be_overtaken)
+    assert not out.write(batch_of(("a", 1, False, 0)), Batch("q", 0))
+    assert len(content(tmp_path)) == 1
+
+
+def test_a_table_of_before_its_pipelines_were_noted_is_gone_on_with(tmp_path: Path) -> None:
+    mark = CommitProperties(app_transactions=[Transaction("q-out", 4)])
+    write_deltalake(tmp_path / "t", pa.table({"id": ["a"], "n": pa.array([1], pa.int64())}), commit_properties=mark)
+    out = sink(tmp_path)
+    assert not out.write(batch_of(("a", 1, False, 0)), Batch("q", 4))
+    assert out.write(batch_of(("a", 2, False, 0)), Batch("q", 5))
+    assert content(tmp_path) == [("a", 2)]
+    assert out.write(batch_of(("a", 3, False, 0)), Batch("new", 0, is_anew=True))
+    with pytest.raises(SpecError, match="another checkpoint of this pipeline"):
+        out.write(batch_of(("a", 2, False, 0)), Batch("q", 6))
 
 
 def test_an_answer_lost_after_the_commit_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

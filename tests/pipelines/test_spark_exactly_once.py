@@ -1,4 +1,4 @@
-"""The short form of `python -m penstock.testing.spark_eos`: a driver, a worker and the broker are killed with -9."""
+"""The short form of `penstock.testing.spark_eos --to topic`: a driver, a worker and the broker are killed with -9."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.testing.broker_process import BrokerProcess
-from penstock.testing.spark_eos import Proof, report
+from penstock.testing.spark_eos.topic_proof import Proof, report
 
 
 @pytest.mark.slow

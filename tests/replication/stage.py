@@ -10,8 +10,9 @@ from penstock.cluster.image import PartitionRegistration
 from penstock.replication import reads
 from penstock.replication.partition import IsrProposal, Partition
 from penstock.replication.waits import Parking
-from penstock.testing.simulation.disk import Disk, Entry, SimLog, SimLogConfig, StoredLog
+from penstock.testing.simulation.disk import Entry, SimLog, SimLogConfig, StoredLog
 from penstock.testing.simulation.invariants import Checker
+from penstock.testing.simulation.storage import ModelDisk
 
 TOPIC_ID = uuid.UUID(int=7)
 
@@ -54,7 +55,8 @@ class ManualTimer:
 
 
 def new_log(min_insync_replicas: int = 1, node_id: int = 1) -> SimLog:
-    disk = Disk({("t", 0): StoredLog(TOPIC_ID)})
+    disk = ModelDisk(node_id)
+    disk.logs[("t", 0)] = StoredLog(TOPIC_ID)
     return SimLog(("t", 0), node_id, disk, SimLogConfig(min_insync_replicas), Checker(lambda line: None))
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from stage import Stage, assignment
 
+from penstock.replication import reads
 from penstock.replication.news import News
 from penstock.replication.roles import Bound
+from penstock.testing.simulation.disk import Entry
 
 
 class Asked:
@@ -114,3 +116,52 @@ def test_a_long_poll_wakes_for_what_rested_when_it_was_parked() -> None:
     assert woken
     assert not session.news.waits
     assert not stage.partition.fetch_waits
+
+
+class Consumer:
+    """A consumer's session with one partition, on whatever replica the stage has."""
+
+    def __init__(self, stage: Stage, bound: int) -> None:
+        self.stage, self.bound = stage, bound
+        self.news = News[Asked]()
+        self.news.bound = bound
+        self.asked = Asked(0)
+        self.news.look_at(self.asked)
+
+    def fetch(self) -> list[reads.Fetched]:
+        """What the partitions say that were looked at."""
+        answers = []
+        for asked in self.news.due():
+            answers.append(reads.fetch(self.stage.partition, asked.offset, 10_000, self.bound, leader_only=False))
+            self.news.answered(asked, self.stage.partition, answers[-1])
+        return answers
+
+
+def test_what_replication_brings_is_news_for_consumers_of_a_follower() -> None:
+    """They rest on a replica that nobody appends to as a leader."""
+    follower = Stage(leader=2)
+    consumer = Consumer(follower, Bound.HIGH_WATERMARK)
+    assert [len(consumer.fetch()), len(consumer.fetch())] == [1, 0]
+    follower.log.append_as_follower(Entry(0, 0, 1, 0, 1, 0).encode())
+    follower.log.write_staged()
+    follower.partition.follower_advanced()
+    (answer,) = consumer.fetch()
+    assert answer.region is None, "in the log, but not committed"
+    assert consumer.fetch() == []
+    follower.log.set_high_watermark(1)
+    follower.partition.follower_advanced()
+    (answer,) = consumer.fetch()
+    assert answer.size
+
+
+def test_a_follower_that_left_the_isr_is_asked_at_every_fetch_whether_it_is_back() -> None:
+    stage = Stage()
+    session = Session(stage)
+    stage.append()
+    stage.clock.advance(31_000)
+    assert stage.partition.shrink_isr()
+    session.fetch(1)
+    assert session.fetch() == 0, "a member that has everything rests"
+    stage.partition.isr_recorded(stage.proposals[-1], (1, 3), 0, 1)
+    assert session.fetch() == 1
+    assert stage.proposals[-1].isr == (1, 3, 2), "its fetch is the one that lets it join"

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from penstock.log import cold
 from penstock.protocol.errors import ErrorCode
 from penstock.replication import reads
 from penstock.replication.partition import Bound
@@ -134,6 +139,24 @@ def test_a_poll_waits_for_its_min_bytes_or_its_time() -> None:
     slow = LongPoll(stage, 3, Bound.HIGH_WATERMARK)
     stage.timers.fire_all()
     assert slow.woken == 1
+
+
+def test_pages_that_are_missing_for_one_poll_keep_nobody_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower's fetch, which must not wait for the disk, moves the high watermark: all it concerns are woken."""
+    stage = Stage(replicas=(1, 2), isr=(1, 2))
+    cold_one = LongPoll(stage, 0, Bound.HIGH_WATERMARK, min_bytes=10)
+    other = LongPoll(stage, 0, Bound.HIGH_WATERMARK)
+    stage.append()
+    read = stage.log.read
+
+    def on_the_disk_only(offset: int, *args: Any, **fields: Any) -> Any:
+        if offset == 0:
+            raise cold.ColdPages
+        return read(offset, *args, **fields)
+
+    monkeypatch.setattr(stage.log, "read", on_the_disk_only)
+    assert stage.fetch_from(2, 1).error == 0
+    assert (cold_one.woken, other.woken) == (1, 1)
 
 
 def test_a_poll_ends_when_the_role_changes_or_its_offset_is_deleted() -> None:

@@ -313,6 +313,9 @@ class Brokers:
     def leader_of(self, partition: tuple[str, int]) -> int | None:
         return 1
 
+    async def fence(self, producer_id: int, producer_epoch: int, partitions: frozenset[tuple[str, int]]) -> bool:
+        return True
+
     async def write_markers(self, node_id: int, markers: list[MarkerWrite]) -> list[dict[tuple[str, int], int]]:
         for marker in markers:
             for partition in marker.partitions:

@@ -10,13 +10,15 @@ import asyncio
 import pytest
 
 from penstock.broker.embedded import EmbeddedBroker
-from penstock.testing import lockstep, peers
+from penstock.testing import peers
+from penstock.testing.lockstep.run import run
+from penstock.testing.lockstep.sides import SETTINGS
 
 pytestmark = pytest.mark.java
 SEQUENCES = 100
 
 
 def test_penstock_and_kafka_say_the_same_step_by_step() -> None:
-    with peers.apache_kafka(settings=lockstep.SETTINGS) as kafka, EmbeddedBroker(settings=lockstep.SETTINGS) as broker:
-        found = asyncio.run(lockstep.run(kafka.bootstrap, broker.bootstrap, seed=1, sequences=SEQUENCES))
+    with peers.apache_kafka(settings=SETTINGS) as kafka, EmbeddedBroker(settings=SETTINGS) as broker:
+        found = asyncio.run(run(kafka.bootstrap, broker.bootstrap, seed=1, sequences=SEQUENCES))
     assert found == [], "\n".join(found)

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 import penstock
 from penstock.operate import profiles
-from penstock.testing import peers
+from penstock.testing.ports import free_port
 
 PENSTOCK = [sys.executable, "-m", "penstock.cli.main"]
 
@@ -34,7 +35,7 @@ def penstock_command(
 @contextmanager
 def up(folder: Path, port: int, *more: str) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "PENSTOCK_CONFIG": str(folder / "profiles.toml")}
-    metrics = str(peers.free_port())
+    metrics = str(free_port())
     options = ["--no-pipelines", "--no-console", "--data-dir", "data", "--metrics-port", metrics]
     process = subprocess.Popen(
         [*PENSTOCK, "up", "--port", str(port), *options, *more],
@@ -76,7 +77,7 @@ def test_up_secure_makes_everything_that_a_secured_broker_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_CONFIG", str(tmp_path / "profiles.toml"))
-    port = peers.free_port()
+    port = free_port()
     with up(tmp_path, port, "--secure"):
         password = profiles.load("secure")["sasl.password"]
         assert password not in command_lines()
@@ -144,3 +145,22 @@ def test_a_listener_at_which_nobody_could_log_in_is_refused(settings: dict[str, 
     broker = penstock.Broker(settings={"listeners": "SASL_PLAINTEXT://127.0.0.1:0", **settings})
     with pytest.raises(Exception, match=complaint):
         broker.start()
+
+
+def test_what_an_embedded_broker_writes_is_for_its_owner_too(tmp_path: Path) -> None:
+    """It may not change its host's umask, so each file gets its mode when it is made."""
+    before = os.umask(0o022)
+    try:
+        settings = {"auto.create.topics.enable": "true"}
+        with penstock.Broker(tmp_path / "data", num_partitions=1, settings=settings) as broker:
+            producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+            producer.produce("t", b"v", b"k")
+            assert producer.flush(30) == 0
+            running = list((tmp_path / "data").rglob("*"))
+            assert any(path.suffix == ".log" for path in running)
+            assert [path for path in running if path.exists() and path.stat().st_mode & 0o077] == []
+        stopped = list((tmp_path / "data").rglob("*"))
+        assert any(path.suffix == ".snapshot" for path in stopped)
+        assert [path for path in stopped if path.stat().st_mode & 0o077] == []
+    finally:
+        os.umask(before)

@@ -31,6 +31,7 @@ from penstock.client.errors import AuthenticationFailed
 from penstock.client.security import Security
 from penstock.protocol import messages
 from penstock.testing import peers
+from penstock.testing.ports import free_port
 from tests.security.pki import Pki
 
 PASSWORDS = {"anna": "anna's password", "bo": "p=w,d"}
@@ -67,15 +68,16 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
 
 @pytest.fixture(scope="module")
 def secured(pki: Pki, issuer: Issuer) -> Iterator[dict[str, Any]]:
-    """One broker with a SASL_PLAINTEXT and a SASL_SSL listener, all mechanisms, users anna and bo."""
+    """One broker with a listener of each protocol, all mechanisms, users anna and bo."""
     users = " ".join(f'user_{name}="{password}"' for name, password in PASSWORDS.items())
-    ports = {"SASL_PLAINTEXT": peers.free_port(), "SASL_SSL": peers.free_port(), "PLAINTEXT": peers.free_port()}
+    ports = {name: free_port() for name in ("SASL_PLAINTEXT", "SASL_SSL", "PLAINTEXT", "SSL")}
     jaas = f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
     settings = {
         "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items()),
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas,
         "listener.name.sasl_ssl.plain.sasl.jaas.config": jaas,
+        "listener.name.ssl.ssl.client.auth": "required",
         "sasl.oauthbearer.jwks.endpoint.url": issuer.file.as_uri(),
         "sasl.oauthbearer.expected.audience": "penstock",
         "sasl.oauthbearer.expected.issuer": "us",

@@ -22,7 +22,8 @@ from confluent_kafka.admin import (
 )
 
 import penstock
-from penstock.testing import peers
+from penstock.protocol.errors import ErrorCode
+from penstock.testing.ports import free_port
 from tests.security.pki import Pki
 
 
@@ -30,7 +31,7 @@ class Running:
     """A broker with a plain and a TLS listener."""
 
     def __init__(self, folder: Path, pki: Pki, **settings: str) -> None:
-        self.ports = {"PLAINTEXT": peers.free_port(), "SSL": peers.free_port()}
+        self.ports = {"PLAINTEXT": free_port(), "SSL": free_port()}
         self.certificate = folder / "server.pem"
         self.pki = pki
         self.renew()
@@ -104,6 +105,25 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_a_refused_large_produce_leaves_the_connection_usable(running: Callable[..., Running]) -> None:
+    """What is dropped of it may wait inside the TLS layer, and the next request behind it."""
+    from raw_client import RawClient, batch, ensure_topic, produce_request, request_frame
+
+    one = running()
+    ensure_topic(one.ports["PLAINTEXT"], "usual")
+    large = request_frame("produce", 9, produce_request("usual", batch(bytes(5 << 20))))
+    small = request_frame("produce", 9, produce_request("usual", batch(b"small")))
+    with RawClient(one.ports["SSL"]) as client:
+        client.socket = one.context().wrap_socket(client.socket, server_hostname="localhost")
+        for data in (large, small, large + small, large, small):
+            client.send(data)
+            for _ in range(2 if len(data) > len(large) else 1):
+                _, answer = client.read_response("produce", 9)
+                told = answer.responses[0].partition_responses[0].error_code
+                assert told in (ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE)
+        assert told == ErrorCode.NONE
 
 
 def refused(one: Running, context: ssl.SSLContext | None = None) -> bool:

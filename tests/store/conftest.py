@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,15 +12,10 @@ from penstock.base.settings import Settings
 from penstock.cluster.zookeeper_process import ZooKeeperProcess, ZooKeeperUnavailable
 from penstock.store.embedded import EmbeddedDatabase, EmbeddedStore
 from penstock.store.interface import TreeStore
+from penstock.testing.ports import free_port
 
 StoreMaker = Callable[[], TreeStore]
 _chroots = itertools.count()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

@@ -63,6 +63,17 @@ def test_a_node_is_created_read_changed_and_deleted(new_session: StoreMaker) -> 
     asyncio.run(story())
 
 
+def test_after_a_sync_the_newest_is_read(new_session: StoreMaker) -> None:
+    async def story() -> None:
+        async with opened(new_session) as writer, opened(new_session) as reader:
+            await writer.create("/a", b"one")
+            await writer.set("/a", b"two")
+            await reader.sync()
+            assert (await reader.get("/a")).data == b"two"
+
+    asyncio.run(story())
+
+
 def test_versions_guard_changes(new_session: StoreMaker) -> None:
     async def story() -> None:
         async with opened(new_session) as store:

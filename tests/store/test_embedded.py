@@ -12,6 +12,7 @@ import pytest
 from penstock.base.clock import ManualClock
 from penstock.store.embedded import SCHEMA_VERSION, EmbeddedDatabase, EmbeddedStore
 from penstock.store.interface import Check, ConnectionLost, Create, NoNode, SessionExpired, SessionState, SetData
+from penstock.store.subscriptions import wait_until_deleted
 
 
 def test_everything_but_ephemerals_survives(tmp_path: Path) -> None:
@@ -163,6 +164,24 @@ def test_a_transaction_sees_its_own_steps() -> None:
         await store.start()
         await store.multi([Create("/a"), Create("/a/b", b"1"), SetData("/a/b", b"2", 0), Check("/a/b", 1)])
         assert (await store.get("/a/b")).data == b"2"
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_who_waited_for_a_node_to_go_leaves_no_watch_behind() -> None:
+    """Each deleted topic is waited for: what stayed here would be there for as long as the broker lives."""
+
+    async def story() -> None:
+        store = EmbeddedStore(EmbeddedDatabase())
+        await store.start()
+        await store.create("/going")
+        waiting = asyncio.ensure_future(wait_until_deleted(store, "/going", 60))
+        await asyncio.sleep(0)
+        await store.delete("/going")
+        assert await waiting
+        assert await wait_until_deleted(store, "/never/was", 60)
+        assert vars(store._watches) == {"_node": {}, "_children": {}}
         await store.close()
 
     asyncio.run(story())

@@ -14,7 +14,8 @@ from penstock.base.settings import Settings
 from penstock.cluster.zookeeper_process import ZooKeeperProcess, ZooKeeperUnavailable
 from penstock.store.interface import ConnectionLost
 from penstock.store.zookeeper import ZooKeeperStore
-from tests.store.conftest import free_port, zookeeper_settings
+from penstock.testing.ports import free_port
+from tests.store.conftest import zookeeper_settings
 
 LOGIN = 'Server { org.apache.zookeeper.server.auth.DigestLoginModule required user_penstock="secret"; };'
 

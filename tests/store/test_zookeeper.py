@@ -12,7 +12,8 @@ from penstock.base.settings import Settings
 from penstock.cluster.zookeeper_process import EnsembleMember, ZooKeeperProcess
 from penstock.store.interface import ConnectionLost, NoNode, SessionExpired, SessionState, WatchEvent
 from penstock.store.zookeeper import ZooKeeperStore
-from tests.store.conftest import free_port, zookeeper_settings
+from penstock.testing.ports import free_port
+from tests.store.conftest import zookeeper_settings
 
 WAIT_SECONDS = 120  # only ends a story that hangs
 

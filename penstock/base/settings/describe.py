@@ -107,8 +107,9 @@ def _row(setting: Setting, value: str | None, source: Source, read_only: bool, s
 def _broker_synonyms(settings: Settings, name: str, sensitive: bool) -> list[Synonym]:
     """Every place that gives the value, the one in effect first."""
     found = []
+    layers = settings.layers()
     for synonym in (name, *_BROKER_SYNONYMS.get(name, ())):
-        for source, given in settings.layers():
+        for source, given in layers:
             if synonym in given:
                 found.append(Synonym(synonym, None if sensitive else given[synonym], source))
     default = settings.default(name)

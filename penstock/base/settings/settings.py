@@ -18,7 +18,7 @@ from penstock.base.settings.properties import parse_properties
 from penstock.base.settings.relations import broken_relations
 from penstock.base.settings.table import BROKER_SETTINGS, EMBEDDED_DEFAULTS
 
-__all__ = ["Settings"]
+__all__ = ["Settings", "given_texts"]
 
 LOG_CONFIGS_KEPT = 1000
 
@@ -41,11 +41,11 @@ class Settings:
     @classmethod
     def load(cls, path: str | os.PathLike[str] | None = None, overrides: Mapping[str, str] | None = None) -> Settings:
         """From a properties file and overrides; raises `SettingsError` with every problem that was found."""
-        given: dict[str, str] = {}
-        if path is not None:
-            with open(path, "rb") as file:  # noqa: PTH123 - pathlib would cost a third of the import time
-                given.update(parse_properties(_decoded(file.read())))
-        given.update(overrides or {})
+        return cls.from_texts(given_texts(path, overrides))
+
+    @classmethod
+    def from_texts(cls, given: Mapping[str, str]) -> Settings:
+        """As `load`, of texts that were read before; names that the table does not know are told."""
         settings = cls(given)
         settings.warnings = [
             _unknown(name) for name in given if name not in BROKER_SETTINGS and not _is_free_form(name)
@@ -209,11 +209,23 @@ class Settings:
         if not problems:
             problems = broken_relations(values, set().union(*layers))
         if not problems:
-            names = parse_listeners(values["listeners"], protocol_map(values["listener.security.protocol.map"]))
-            problems = listener_problems(self.static, [listener.name for listener in names])
+            listeners = parse_listeners(values["listeners"], protocol_map(values["listener.security.protocol.map"]))
+            problems = listener_problems(self.static, listeners)
         if not problems:
             self._values = values
         return problems
+
+
+def given_texts(
+    path: str | os.PathLike[str] | None = None, overrides: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """What a properties file and overrides say, as texts, unchecked."""
+    given: dict[str, str] = {}
+    if path is not None:
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib would cost a third of the import time
+            given.update(parse_properties(_decoded(file.read())))
+    given.update(overrides or {})
+    return given
 
 
 def _decoded(data: bytes) -> str:

@@ -27,6 +27,8 @@ OWN: tuple[Setting, ...] = (
             "Form of the broker's own log lines."),
     Setting("penstock.log.level", STRING, "info", one_of("debug", "info", "warning", "error"), READ_ONLY,
             "Least important log lines that are written."),
+    Setting("penstock.machine", STRING, None, None, READ_ONLY,
+            "Machine that brokers share (--cores: the host's name); replicas go to different racks, then machines."),
     Setting("penstock.metrics.listener", STRING, None, None, READ_ONLY,
             "host:port that serves /metrics, /health and /ready over HTTP; off unless set."),
     Setting("penstock.oauthbearer.algorithms", LIST, _SIGNATURES, subset_of(*_SIGNATURES), READ_ONLY,

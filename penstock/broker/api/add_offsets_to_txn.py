@@ -6,7 +6,7 @@ v2: PRODUCER_FENCED · v3: flexible · v4: TRANSACTION_ABORTABLE.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.access import allowed
 from penstock.broker.api.spec import ApiSpec, RequestContext
@@ -15,11 +15,12 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import AddOffsetsToTxn
 
 API = ApiSpec(25, "AddOffsetsToTxn", 0, 4)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: AddOffsetsToTxn.Request) -> AddOffsetsToTxn.Response:
     from penstock.protocol import messages
 
     api = messages.api("add_offsets_to_txn")

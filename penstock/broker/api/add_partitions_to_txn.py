@@ -18,13 +18,16 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import AddPartitionsToTxn
 
 API = ApiSpec(24, "AddPartitionsToTxn", 0, 5)
 
 FIRST_BROKER_VERSION = 4
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(
+    broker: Broker, ctx: RequestContext, request: AddPartitionsToTxn.Request
+) -> AddPartitionsToTxn.Response:
     from penstock.protocol import messages
 
     api = messages.api("add_partitions_to_txn").load_all_versions()
@@ -44,7 +47,9 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     )
 
 
-async def _add_for_client(broker: Broker, ctx: RequestContext, request: Any) -> dict[tuple[str, int], int]:
+async def _add_for_client(
+    broker: Broker, ctx: RequestContext, request: AddPartitionsToTxn.Request
+) -> dict[tuple[str, int], int]:
     asked = _partitions(request.v3_and_below_topics)
     transactional_id = request.v3_and_below_transactional_id
     if not may_use_transactional_id(broker, ctx, transactional_id):
@@ -86,7 +91,7 @@ def _partitions(topics: list[Any]) -> list[tuple[str, int]]:
     return [(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-def _results(api: Any, codes: dict[tuple[str, int], int]) -> list[Any]:
+def _results(api: AddPartitionsToTxn, codes: dict[tuple[str, int], int]) -> list[Any]:
     topics: dict[str, list[Any]] = {}
     for (topic, index), code in codes.items():
         topics.setdefault(topic, []).append(
@@ -97,7 +102,7 @@ def _results(api: Any, codes: dict[tuple[str, int], int]) -> list[Any]:
     ]
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(request: AddPartitionsToTxn.Request, code: int, message: str | None) -> AddPartitionsToTxn.Response:
     from penstock.protocol import messages
 
     api = messages.api("add_partitions_to_txn").load_all_versions()

@@ -13,11 +13,12 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import AlterClientQuotas
 
 API = ApiSpec(49, "AlterClientQuotas", 0, 1)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: AlterClientQuotas.Request) -> AlterClientQuotas.Response:
     from penstock.broker.api.quota_entities import BadEntity
     from penstock.cluster.topics import Refusal
     from penstock.protocol import messages
@@ -56,7 +57,7 @@ async def _alter(broker: Broker, entry: Any, validate_only: bool) -> None:
         await config_admin(broker).amend(config_key_of(entity), changes)
 
 
-def _result(api: Any, entry: Any, code: int, message: str | None) -> Any:
+def _result(api: AlterClientQuotas, entry: Any, code: int, message: str | None) -> Any:
     entity = api.response_struct("EntityData")
     return api.response_struct("EntryData")(
         error_code=int(code),
@@ -65,7 +66,7 @@ def _result(api: Any, entry: Any, code: int, message: str | None) -> Any:
     )
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(request: AlterClientQuotas.Request, code: int, message: str | None) -> AlterClientQuotas.Response:
     from penstock.protocol import messages
 
     api = messages.api("alter_client_quotas")

@@ -9,11 +9,12 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import AlterConfigs
 
 API = ApiSpec(33, "AlterConfigs", 0, 2)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: AlterConfigs.Request) -> AlterConfigs.Response:
     from penstock.broker.api.admin_support import config_admin
     from penstock.broker.api.config_changes import alter_each
     from penstock.broker.api.config_resources import ResourceType, access_problem, config_key
@@ -31,10 +32,12 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
             raise Refusal(ErrorCode.INVALID_REQUEST, "A setting is given more than once.")
         await config_admin(broker).replace(key, overrides, validate_only=request.validate_only)
 
-    return await alter_each("alter_configs", request.resources, alter)
+    answer: AlterConfigs.Response = await alter_each("alter_configs", request.resources, alter)
+    return answer
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(request: AlterConfigs.Request, code: int, message: str | None) -> AlterConfigs.Response:
     from penstock.broker.api.config_changes import refuse_each
 
-    return refuse_each("alter_configs", request.resources, code, message)
+    answer: AlterConfigs.Response = refuse_each("alter_configs", request.resources, code, message)
+    return answer

@@ -15,11 +15,12 @@ from penstock.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.cluster.events import AlterPartitions, AlterPartitionsAnswer
+    from penstock.protocol.shapes import AlterPartition
 
 API = ApiSpec(56, "AlterPartition", 3, 3, inter_broker_only=True)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: AlterPartition.Request) -> AlterPartition.Response:
     from penstock.cluster.controller_driver import NotController
 
     if not broker.dispatcher.speaks_for(ctx.connection, request.broker_id):
@@ -31,7 +32,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     return response_of(answer)
 
 
-def event_of(request: Any) -> AlterPartitions:
+def event_of(request: AlterPartition.Request) -> AlterPartitions:
     """The request as the controller's core takes it."""
     from penstock.cluster.events import AlterPartitions, IsrChange, IsrMember
 
@@ -52,7 +53,7 @@ def event_of(request: Any) -> AlterPartitions:
     return AlterPartitions(request.broker_id, request.broker_epoch, tuple(changes))
 
 
-def response_of(answer: AlterPartitionsAnswer) -> Any:
+def response_of(answer: AlterPartitionsAnswer) -> AlterPartition.Response:
     api = messages.api("alter_partition")
     topic_struct, partition_struct = api.response_struct("TopicData"), api.response_struct("PartitionData")
     topics: dict[Any, Any] = {}

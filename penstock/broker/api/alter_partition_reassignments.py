@@ -6,7 +6,7 @@ v1 may forbid a change of the replication factor.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.access import require_on_cluster
 from penstock.broker.api.admin_support import explained, show_controller_state
@@ -16,11 +16,14 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import AlterPartitionReassignments
 
 API = ApiSpec(45, "AlterPartitionReassignments", 0, 1)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(
+    broker: Broker, ctx: RequestContext, request: AlterPartitionReassignments.Request
+) -> AlterPartitionReassignments.Response:
     from penstock.cluster.controller_driver import NotController
     from penstock.cluster.events import AlterReassignments
 
@@ -54,7 +57,9 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     return api.Response(allow_replication_factor_change=request.allow_replication_factor_change, responses=responses)
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(
+    request: AlterPartitionReassignments.Request, code: int, message: str | None
+) -> AlterPartitionReassignments.Response:
     api = messages.api("alter_partition_reassignments")
     return api.Response(
         error_code=code,

@@ -14,11 +14,14 @@ from penstock.broker.api.spec import ApiSpec, RequestContext
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import AlterReplicaLogDirs
 
 API = ApiSpec(34, "AlterReplicaLogDirs", 1, 2)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(
+    broker: Broker, ctx: RequestContext, request: AlterReplicaLogDirs.Request
+) -> AlterReplicaLogDirs.Response:
     from penstock.protocol import messages
 
     require_on_cluster(broker, ctx, "ALTER")
@@ -35,7 +38,9 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     return api.Response(results=list(results.values()))
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(
+    request: AlterReplicaLogDirs.Request, code: int, message: str | None
+) -> AlterReplicaLogDirs.Response:
     from penstock.protocol import messages
 
     api = messages.api("alter_replica_log_dirs")

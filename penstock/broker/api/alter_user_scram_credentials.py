@@ -6,7 +6,7 @@ Only over an encrypted connection should this be asked; whoever reads along lear
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.access import allowed
 from penstock.broker.api.admin_support import config_admin
@@ -18,13 +18,16 @@ from penstock.security.scram_users import Deletion, Upsertion, planned
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import AlterUserScramCredentials
 
 logger = logging.getLogger(__name__)
 
 API = ApiSpec(51, "AlterUserScramCredentials", 0, 0)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(
+    broker: Broker, ctx: RequestContext, request: AlterUserScramCredentials.Request
+) -> AlterUserScramCredentials.Response:
     if not allowed(broker, ctx, "ALTER", "CLUSTER", "kafka-cluster"):
         return error_response(request, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), None)
     admin = config_admin(broker)
@@ -39,11 +42,13 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     return _response({name: (int(code), message) for name, (code, message) in outcomes.items()})
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(
+    request: AlterUserScramCredentials.Request, code: int, message: str | None
+) -> AlterUserScramCredentials.Response:
     return _response({one.name: (code, message) for one in (*request.deletions, *request.upsertions)})
 
 
-def _response(outcomes: dict[str, tuple[int, str | None]]) -> Any:
+def _response(outcomes: dict[str, tuple[int, str | None]]) -> AlterUserScramCredentials.Response:
     api = messages.api("alter_user_scram_credentials")
     row = api.response_struct("AlterUserScramCredentialsResult")
     return api.Response(

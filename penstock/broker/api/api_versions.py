@@ -11,15 +11,26 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.spec import ApiSpec
-from penstock.broker.wire import INT16, INT32, INT64, NO_TAGS, MalformedFrame, compact_string, read_varint, varint
-from penstock.broker.wire import begin_frame as begin
-from penstock.broker.wire import end_frame as end_of
+from penstock.broker.network.wire import (
+    INT16,
+    INT32,
+    INT64,
+    NO_TAGS,
+    MalformedFrame,
+    compact_string,
+    read_varint,
+    skip_tagged_fields,
+    varint,
+)
+from penstock.broker.network.wire import begin_frame as begin
+from penstock.broker.network.wire import end_frame as end_of
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.connection import Connection
-    from penstock.broker.dispatch import Dispatcher, Route
+    from penstock.broker.dispatch import Dispatcher
+    from penstock.broker.network.connection import Connection
+    from penstock.broker.routes import Route
 
 API = ApiSpec(18, "ApiVersions", 0, 4)
 
@@ -79,16 +90,17 @@ def unsupported_version_body(broker: Broker) -> bytearray:
 
 
 def _software_is_valid(buffer: Any, position: int, end: int) -> bool:
+    is_valid = True
     for _ in range(2):  # name, version
         if position >= end:
             raise MalformedFrame("client software is missing")
         size, position = read_varint(buffer, position)
         if position + max(size - 1, 0) > end:
             raise MalformedFrame("client software runs over the frame")
-        if size < 2 or not _SOFTWARE.fullmatch(bytes(buffer[position : position + size - 1])):
-            return False
-        position += size - 1
-    return True
+        is_valid = is_valid and _SOFTWARE.fullmatch(bytes(buffer[position : position + size - 1])) is not None
+        position += max(size - 1, 0)
+    skip_tagged_fields(buffer, position, end)
+    return is_valid
 
 
 def hot_handler(dispatcher: Dispatcher, route: Route) -> Any:

@@ -16,7 +16,7 @@ from penstock.security.broker_proof import MAX_MESSAGE_BYTES, PROOF_KEY, ProofFa
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.connection import Connection
+    from penstock.broker.network.connection import Connection
 
 logger = logging.getLogger(__name__)
 

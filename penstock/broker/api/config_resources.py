@@ -64,13 +64,12 @@ class BadResource(Exception):
 
 
 def config_key(broker: Broker, kind: ResourceType, name: str) -> ConfigKey:
-    """Under which key the image and the store keep this resource's overrides. Raises BadResource."""
+    """Under which key the image and the store keep this resource's overrides, if there is such a topic. Raises
+    BadResource."""
     if kind is ResourceType.TOPIC:
         problem = name_problem(name)
         if problem is not None:
             raise BadResource(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-        if name not in broker.image.topics:
-            raise BadResource(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         return "topic", name
     if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         if name == "" and kind is ResourceType.BROKER:

@@ -11,7 +11,7 @@ from penstock.broker.api.access import operations_on
 from penstock.broker.api.describe_groups import NOT_ASKED
 from penstock.broker.api.group_support import may_describe_group, may_describe_topic
 from penstock.broker.api.spec import ApiSpec, RequestContext
-from penstock.broker.slices import in_slices
+from penstock.broker.network.slices import in_slices
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from penstock.coordinator.group.admin import ConsumerDescription
     from penstock.coordinator.group.consumer_group import ConsumerMember
     from penstock.coordinator.group.records import Assignment
+    from penstock.protocol.shapes import ConsumerGroupDescribe
 
 API = ApiSpec(69, "ConsumerGroupDescribe", 0, 1)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(
+    broker: Broker, ctx: RequestContext, request: ConsumerGroupDescribe.Request
+) -> ConsumerGroupDescribe.Response:
     from penstock.protocol import messages
 
     api = messages.api("consumer_group_describe")
@@ -61,7 +64,7 @@ def _may_see_topics(broker: Broker, ctx: RequestContext, found: ConsumerDescript
     return all(may_describe_topic(broker, ctx, name) for name in sorted(names - {""}))
 
 
-def _hidden(api: Any, found: ConsumerDescription, message: str) -> Any:
+def _hidden(api: ConsumerGroupDescribe, found: ConsumerDescription, message: str) -> Any:
     group = _failed(api, found.group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
     group.group_state = found.state
     group.group_epoch = found.epoch
@@ -70,7 +73,7 @@ def _hidden(api: Any, found: ConsumerDescription, message: str) -> Any:
     return group
 
 
-def _failed(api: Any, group_id: str, error: ErrorCode, message: str | None) -> Any:
+def _failed(api: ConsumerGroupDescribe, group_id: str, error: ErrorCode, message: str | None) -> Any:
     return api.DescribedGroup(
         error_code=int(error),
         error_message=message,
@@ -84,7 +87,7 @@ def _failed(api: Any, group_id: str, error: ErrorCode, message: str | None) -> A
     )
 
 
-def _described(broker: Broker, api: Any, found: ConsumerDescription) -> Any:
+def _described(broker: Broker, api: ConsumerGroupDescribe, found: ConsumerDescription) -> Any:
     return api.DescribedGroup(
         error_code=0,
         error_message=None,
@@ -98,7 +101,7 @@ def _described(broker: Broker, api: Any, found: ConsumerDescription) -> Any:
     )
 
 
-def _member(broker: Broker, api: Any, member: ConsumerMember, target: Assignment) -> Any:
+def _member(broker: Broker, api: ConsumerGroupDescribe, member: ConsumerMember, target: Assignment) -> Any:
     return api.Member(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -114,7 +117,7 @@ def _member(broker: Broker, api: Any, member: ConsumerMember, target: Assignment
     )
 
 
-def _assignment(broker: Broker, api: Any, assignment: Assignment) -> Any:
+def _assignment(broker: Broker, api: ConsumerGroupDescribe, assignment: Assignment) -> Any:
     named = [(broker.image.topic_name(topic_id), topic_id) for topic_id in assignment]
     return api.Assignment(
         topic_partitions=[
@@ -125,7 +128,9 @@ def _assignment(broker: Broker, api: Any, assignment: Assignment) -> Any:
     )
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(
+    request: ConsumerGroupDescribe.Request, code: int, message: str | None
+) -> ConsumerGroupDescribe.Response:
     from penstock.protocol import messages
 
     api = messages.api("consumer_group_describe")

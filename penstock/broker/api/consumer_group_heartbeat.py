@@ -6,7 +6,7 @@ an assignment only when there is something to say.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from penstock.broker.api.group_support import may_describe_topic, may_read_group
@@ -16,13 +16,16 @@ from penstock.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.coordinator.group.consumer_heartbeat import HeartbeatResult
+    from penstock.protocol.shapes import ConsumerGroupHeartbeat
 
 API = ApiSpec(68, "ConsumerGroupHeartbeat", 0, 1)
 
 JOIN, LEAVE, STATIC_LEAVE = 0, -1, -2
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(
+    broker: Broker, ctx: RequestContext, request: ConsumerGroupHeartbeat.Request
+) -> ConsumerGroupHeartbeat.Response:
     from penstock.coordinator.group.consumer_heartbeat import HeartbeatRequest, HeartbeatResult
 
     if not may_read_group(broker, ctx, request.group_id):
@@ -54,7 +57,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     return _response(await broker.groups.consumer_heartbeat(heartbeat))
 
 
-def _problem(ctx: RequestContext, request: Any) -> str | None:
+def _problem(ctx: RequestContext, request: ConsumerGroupHeartbeat.Request) -> str | None:
     """What makes the request invalid, in the order in which Kafka looks."""
     epoch = request.member_epoch
     if not request.group_id:
@@ -79,7 +82,7 @@ def _problem(ctx: RequestContext, request: Any) -> str | None:
     return None
 
 
-def _response(result: HeartbeatResult) -> Any:
+def _response(result: HeartbeatResult) -> ConsumerGroupHeartbeat.Response:
     from penstock.protocol import messages
 
     api = messages.api("consumer_group_heartbeat")

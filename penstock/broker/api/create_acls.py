@@ -12,6 +12,7 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import CreateAcls
     from penstock.security.acl_model import AclBinding
 
 API = ApiSpec(30, "CreateAcls", 1, 3)
@@ -19,7 +20,7 @@ API = ApiSpec(30, "CreateAcls", 1, 3)
 LONGEST_NAME_CHARACTERS = 4096  # with its escapes it still fits a node's path
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: CreateAcls.Request) -> CreateAcls.Response:
     from penstock.broker.api.acl_support import acl_store, refuse_unknown
     from penstock.protocol import messages
 
@@ -82,7 +83,7 @@ def _binding(creation: Any) -> AclBinding:
     )
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(request: CreateAcls.Request, code: int, message: str | None) -> CreateAcls.Response:
     from penstock.protocol import messages
 
     api = messages.api("create_acls")

@@ -5,7 +5,7 @@ v2: flexible · v3: a token for another owner, which needs CREATE_TOKENS on that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.broker.api.token_support import may, principals, token_keeper
@@ -16,11 +16,14 @@ from penstock.security.tokens import TokenProblem
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import CreateDelegationToken
 
 API = ApiSpec(38, "CreateDelegationToken", 1, 3)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(
+    broker: Broker, ctx: RequestContext, request: CreateDelegationToken.Request
+) -> CreateDelegationToken.Response:
     api = messages.api("create_delegation_token")
     owner = ctx.principal
     try:

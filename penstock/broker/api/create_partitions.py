@@ -5,7 +5,7 @@ Each topic succeeds or fails by itself; answered when this broker's image shows 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.access import allowed_topics
 from penstock.broker.api.admin_support import split_duplicates, topic_admin
@@ -17,13 +17,14 @@ from penstock.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.cluster.topics import MorePartitions
+    from penstock.protocol.shapes import CreatePartitions
 
 API = ApiSpec(37, "CreatePartitions", 0, 3)
 
 FIRST_STRICT = 3  # with mutation quotas
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: CreatePartitions.Request) -> CreatePartitions.Response:
     from penstock.cluster.topics import MorePartitions, TopicAnswer
 
     single, repeated = split_duplicates(request.topics, lambda topic: topic.name)
@@ -60,7 +61,7 @@ def _added(broker: Broker, wish: MorePartitions) -> int:
     return max(wish.total_count - len(topic.partitions), 0) if topic is not None else 0
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(request: CreatePartitions.Request, code: int, message: str | None) -> CreatePartitions.Response:
     api = messages.api("create_partitions")
     return api.Response(
         results=[

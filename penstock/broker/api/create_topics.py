@@ -18,13 +18,14 @@ from penstock.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.cluster.topics import NewTopic, TopicAnswer
+    from penstock.protocol.shapes import CreateTopics
 
 API = ApiSpec(19, "CreateTopics", 2, 7)
 
 FIRST_STRICT = 6  # with mutation quotas
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: CreateTopics.Request) -> CreateTopics.Response:
     from penstock.cluster.topics import TopicAnswer
 
     single, repeated = split_duplicates(request.topics, lambda topic: topic.name)
@@ -51,7 +52,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     return messages.api("create_topics").Response(topics=[_result(broker, ctx, answer) for answer in answers])
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(request: CreateTopics.Request, code: int, message: str | None) -> CreateTopics.Response:
     api = messages.api("create_topics")
     results = [api.CreatableTopicResult(name=t.name, error_code=code, error_message=message) for t in request.topics]
     return api.Response(topics=results)

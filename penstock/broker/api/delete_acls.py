@@ -6,18 +6,19 @@ open connections too; other brokers learn of it from the store at once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import DeleteAcls
 
 API = ApiSpec(31, "DeleteAcls", 1, 3)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: DeleteAcls.Request) -> DeleteAcls.Response:
     from penstock.broker.api.acl_support import acl_store, filter_of
     from penstock.protocol import messages
 
@@ -53,7 +54,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     )
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(request: DeleteAcls.Request, code: int, message: str | None) -> DeleteAcls.Response:
     from penstock.protocol import messages
 
     api = messages.api("delete_acls")

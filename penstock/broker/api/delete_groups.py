@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.group_support import may_delete_group
 from penstock.broker.api.spec import ApiSpec, RequestContext
-from penstock.broker.slices import in_slices
+from penstock.broker.network.slices import in_slices
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import DeleteGroups
 
 API = ApiSpec(42, "DeleteGroups", 0, 2)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: DeleteGroups.Request) -> DeleteGroups.Response:
     from penstock.protocol import messages
 
     api = messages.api("delete_groups")
@@ -28,7 +29,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     return api.Response(results=results)
 
 
-def error_response(request: Any, code: int, _message: str | None) -> Any:
+def error_response(request: DeleteGroups.Request, code: int, _message: str | None) -> DeleteGroups.Response:
     from penstock.protocol import messages
 
     api = messages.api("delete_groups")

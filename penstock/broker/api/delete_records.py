@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.access import allowed
 from penstock.broker.api.spec import ApiSpec, RequestContext
-from penstock.broker.slices import in_slices
+from penstock.broker.network.slices import in_slices
 from penstock.cluster.topic_names import INTERNAL_TOPICS
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import DeleteRecords
 
 API = ApiSpec(21, "DeleteRecords", 0, 2)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: DeleteRecords.Request) -> DeleteRecords.Response:
     from penstock.protocol import messages
 
     api = messages.api("delete_records")

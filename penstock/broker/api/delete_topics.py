@@ -14,35 +14,38 @@ from penstock.broker.api.mutation_quota import EXCEEDED, MESSAGE, MutationBudget
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode
+from penstock.protocol.kio_schema import ZERO_UUID
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import DeleteTopics
 
 API = ApiSpec(20, "DeleteTopics", 1, 6)
 
 FIRST_STRICT = 5  # with mutation quotas
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: DeleteTopics.Request) -> DeleteTopics.Response:
     api = messages.api("delete_topics")
+    asked: list[tuple[str | None, UUID]]
     if ctx.api_version >= 6:
         asked = [(topic.name, topic.topic_id) for topic in request.topics]
     else:
-        asked = [(name, None) for name in request.topic_names]
+        asked = [(name, ZERO_UUID) for name in request.topic_names]
     results: list[Any] = []
 
-    def refuse(name: str | None, topic_id: Any, code: ErrorCode, message: str | None = None) -> None:
-        result = api.DeletableTopicResult(name=name, error_code=int(code), error_message=explained(code, message))
-        if topic_id is not None:
-            result.topic_id = topic_id
-        results.append(result)
+    def refuse(name: str | None, topic_id: UUID, code: ErrorCode, message: str | None = None) -> None:
+        text = explained(code, message)
+        results.append(api.DeletableTopicResult(name=name, topic_id=topic_id, error_code=int(code), error_message=text))
 
     by_name: dict[str, Any] = {}
     single, repeated = split_duplicates(asked, lambda entry: entry)
     for name, topic_id in repeated:
         refuse(name, topic_id, ErrorCode.INVALID_REQUEST, "The topic is named more than once.")
     for name, topic_id in single:
-        has_id = topic_id is not None and topic_id.int != 0
+        has_id = topic_id != ZERO_UUID
         if name is not None and has_id:
             refuse(name, topic_id, ErrorCode.INVALID_REQUEST, "Name a topic by its name or by its id, not by both.")
             continue
@@ -77,7 +80,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     return api.Response(responses=results)
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(request: DeleteTopics.Request, code: int, message: str | None) -> DeleteTopics.Response:
     api = messages.api("delete_topics")
     named: list[Any] = [(name, None) for name in getattr(request, "topic_names", None) or ()]
     named += [(topic.name, topic.topic_id) for topic in getattr(request, "topics", None) or ()]

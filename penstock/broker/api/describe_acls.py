@@ -5,17 +5,18 @@ Without an authorizer the answer is SECURITY_DISABLED, which mirroring tools ask
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.spec import ApiSpec, RequestContext
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import DescribeAcls
 
 API = ApiSpec(29, "DescribeAcls", 1, 3)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: DescribeAcls.Request) -> DescribeAcls.Response:
     from penstock.broker.api.acl_support import acl_store, filter_of
     from penstock.protocol import messages
     from penstock.security.acl_model import AclBinding, Pattern
@@ -49,7 +50,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     )
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(request: DescribeAcls.Request, code: int, message: str | None) -> DescribeAcls.Response:
     from penstock.protocol import messages
 
     return messages.api("describe_acls").Response(error_code=int(code), error_message=message, resources=[])

@@ -14,6 +14,7 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import DescribeClientQuotas
     from penstock.security.quota_limits import Entity
 
 API = ApiSpec(48, "DescribeClientQuotas", 0, 1)
@@ -21,7 +22,9 @@ API = ApiSpec(48, "DescribeClientQuotas", 0, 1)
 EXACT, DEFAULT, ANY = 0, 1, 2
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(
+    broker: Broker, ctx: RequestContext, request: DescribeClientQuotas.Request
+) -> DescribeClientQuotas.Response:
     from penstock.protocol import messages
     from penstock.security.quota_nodes import quotas_in
 
@@ -78,7 +81,9 @@ def _matches(entity: Entity, wanted: dict[str, Any], strict: bool) -> bool:
     return True
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(
+    request: DescribeClientQuotas.Request, code: int, message: str | None
+) -> DescribeClientQuotas.Response:
     from penstock.protocol import messages
 
     return messages.api("describe_client_quotas").Response(error_code=int(code), error_message=message, entries=None)

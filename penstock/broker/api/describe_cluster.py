@@ -6,7 +6,7 @@ controller's reach.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.protocol import messages
@@ -14,6 +14,7 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import DescribeCluster
 
 API = ApiSpec(60, "DescribeCluster", 0, 2)
 
@@ -24,8 +25,8 @@ ALL_CLUSTER_OPERATIONS = 8096
 """Create, Alter, Describe, ClusterAction, DescribeConfigs, AlterConfigs, IdempotentWrite as bits."""
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
-    from penstock.broker.leader_hints import broker_address
+async def handle(broker: Broker, ctx: RequestContext, request: DescribeCluster.Request) -> DescribeCluster.Response:
+    from penstock.broker.metadata.leader_hints import broker_address
 
     api = messages.api("describe_cluster")
     if request.endpoint_type != BROKER_ENDPOINTS:

@@ -8,18 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.spec import ApiSpec, RequestContext
-from penstock.broker.slices import in_slices
+from penstock.broker.network.slices import in_slices
 from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.base.settings.describe import ConfigRow
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import DescribeConfigs
 
 API = ApiSpec(32, "DescribeConfigs", 1, 4)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: DescribeConfigs.Request) -> DescribeConfigs.Response:
     from penstock.broker.api.config_resources import ResourceType, access_problem
 
     api = messages.api("describe_configs")
@@ -32,18 +33,20 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     async for resource in in_slices(single.values()):
         problem = access_problem(broker, ctx, "DESCRIBE_CONFIGS", resource.resource_type, resource.resource_name)
         if problem is None:
-            results.append(_describe(broker, request, resource))
+            results.append(await _describe(broker, request, resource))
         else:
             refused.append(_refused(resource, problem, problem.message))
     return api.Response(results=results + refused)
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(request: DescribeConfigs.Request, code: int, message: str | None) -> DescribeConfigs.Response:
     api = messages.api("describe_configs")
     return api.Response(results=[_refused(resource, code, message) for resource in request.resources])
 
 
-def _refused(resource: Any, code: int, message: str | None) -> Any:
+def _refused(
+    resource: DescribeConfigs.DescribeConfigsResource, code: int, message: str | None
+) -> DescribeConfigs.DescribeConfigsResult:
     return messages.api("describe_configs").DescribeConfigsResult(
         error_code=int(code),
         error_message=message,
@@ -52,7 +55,9 @@ def _refused(resource: Any, code: int, message: str | None) -> Any:
     )
 
 
-def _describe(broker: Broker, request: Any, resource: Any) -> Any:
+async def _describe(
+    broker: Broker, request: DescribeConfigs.Request, resource: DescribeConfigs.DescribeConfigsResource
+) -> DescribeConfigs.DescribeConfigsResult:
     from penstock.broker.api.config_resources import BadResource, ResourceType
 
     api = messages.api("describe_configs")
@@ -65,18 +70,26 @@ def _describe(broker: Broker, request: Any, resource: Any) -> Any:
     except BadResource as bad:
         result.error_code, result.error_message = int(bad.code), bad.message
         return result
-    result.configs = [_result(row, request) for row in rows]
+    result.configs = [_result(api, row, request) async for row in in_slices(rows)]
     return result
 
 
 def _rows(broker: Broker, kind: Any, name: str, keys: list[str] | None) -> list[ConfigRow]:
     from penstock.base.settings.describe import describe_broker, describe_default_broker, describe_topic
-    from penstock.broker.api.config_resources import ResourceType, config_key, describe_group, describe_loggers
+    from penstock.broker.api.config_resources import (
+        BadResource,
+        ResourceType,
+        config_key,
+        describe_group,
+        describe_loggers,
+    )
 
     if kind is ResourceType.CLIENT_METRICS:
         return []
     key = config_key(broker, kind, name)
     if kind is ResourceType.TOPIC:
+        if name not in broker.image.topics:
+            raise BadResource(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         return describe_topic(broker.settings, broker.image.config(*key), keys)
     if kind is ResourceType.BROKER_LOGGER:
         return describe_loggers(keys)
@@ -87,10 +100,11 @@ def _rows(broker: Broker, kind: Any, name: str, keys: list[str] | None) -> list[
     return describe_broker(broker.settings, keys)
 
 
-def _result(row: ConfigRow, request: Any) -> Any:
-    api = messages.api("describe_configs")
+def _result(
+    api: Any, row: ConfigRow, request: DescribeConfigs.Request
+) -> DescribeConfigs.DescribeConfigsResourceResult:
     synonyms = row.synonyms if request.include_synonyms else []
-    return api.DescribeConfigsResourceResult(
+    result: DescribeConfigs.DescribeConfigsResourceResult = api.DescribeConfigsResourceResult(
         name=row.name,
         value=None if row.is_sensitive else row.value,
         read_only=row.read_only,
@@ -100,3 +114,4 @@ def _result(row: ConfigRow, request: Any) -> Any:
         config_type=row.type_code,
         documentation=row.doc if request.include_documentation else None,
     )
+    return result

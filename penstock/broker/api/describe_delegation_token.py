@@ -5,7 +5,7 @@ v2: flexible · v3: who asked for the token.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.broker.api.token_support import may, principals, token_keeper
@@ -14,11 +14,14 @@ from penstock.security.tokens import DelegationToken, TokenProblem
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import DescribeDelegationToken
 
 API = ApiSpec(41, "DescribeDelegationToken", 1, 3)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(
+    broker: Broker, ctx: RequestContext, request: DescribeDelegationToken.Request
+) -> DescribeDelegationToken.Response:
     api = messages.api("describe_delegation_token")
     row = api.response_struct("DescribedDelegationToken")
     renewer = api.response_struct("DescribedDelegationTokenRenewer")

@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Any
 from penstock.broker.api.access import operations_on
 from penstock.broker.api.group_support import may_describe_group
 from penstock.broker.api.spec import ApiSpec, RequestContext
-from penstock.broker.slices import in_slices
+from penstock.broker.network.slices import in_slices
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.coordinator.group.admin import ClassicDescription
+    from penstock.protocol.shapes import DescribeGroups
 
 API = ApiSpec(15, "DescribeGroups", 0, 6)
 
 NOT_ASKED = -(1 << 31)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: DescribeGroups.Request) -> DescribeGroups.Response:
     from penstock.protocol import messages
 
     api = messages.api("describe_groups")
@@ -42,7 +43,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     return api.Response(groups=groups)
 
 
-def _failed(api: Any, group_id: str, error: ErrorCode) -> Any:
+def _failed(api: DescribeGroups, group_id: str, error: ErrorCode) -> Any:
     return api.DescribedGroup(
         group_id=group_id,
         error_code=int(error),
@@ -54,7 +55,7 @@ def _failed(api: Any, group_id: str, error: ErrorCode) -> Any:
     )
 
 
-def _described(api: Any, ctx: RequestContext, found: ClassicDescription) -> Any:
+def _described(api: DescribeGroups, ctx: RequestContext, found: ClassicDescription) -> Any:
     group = _failed(api, found.group_id, ErrorCode.NONE)
     group.group_state = found.state
     group.protocol_type = found.protocol_type
@@ -76,7 +77,7 @@ def _described(api: Any, ctx: RequestContext, found: ClassicDescription) -> Any:
     return group
 
 
-def error_response(request: Any, code: int, _message: str | None) -> Any:
+def error_response(request: DescribeGroups.Request, code: int, _message: str | None) -> DescribeGroups.Response:
     from penstock.protocol import messages
 
     api = messages.api("describe_groups")

@@ -15,11 +15,12 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import DescribeLogDirs
 
 API = ApiSpec(35, "DescribeLogDirs", 1, 5)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: DescribeLogDirs.Request) -> DescribeLogDirs.Response:
     from penstock.protocol import messages
 
     require_on_cluster(broker, ctx, "DESCRIBE")

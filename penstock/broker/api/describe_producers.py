@@ -13,11 +13,12 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import DescribeProducers
 
 API = ApiSpec(61, "DescribeProducers", 0, 0)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: DescribeProducers.Request) -> DescribeProducers.Response:
     from penstock.protocol import messages
 
     api = messages.api("describe_producers")
@@ -33,7 +34,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     return api.Response(topics=topics)
 
 
-def _partition(api: Any, broker: Broker, topic: str, index: int, readable: bool) -> Any:
+def _partition(api: DescribeProducers, broker: Broker, topic: str, index: int, readable: bool) -> Any:
     response = api.PartitionResponse(partition_index=index)
     partition = broker.replicas.find(topic, index)
     if not readable:
@@ -58,7 +59,7 @@ def _partition(api: Any, broker: Broker, topic: str, index: int, readable: bool)
     return response
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(request: DescribeProducers.Request, code: int, message: str | None) -> DescribeProducers.Response:
     from penstock.protocol import messages
 
     api = messages.api("describe_producers")

@@ -16,13 +16,16 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import DescribeTopicPartitions
 
 API = ApiSpec(75, "DescribeTopicPartitions", 0, 0)
 
 NOT_ASKED = -(1 << 31)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(
+    broker: Broker, ctx: RequestContext, request: DescribeTopicPartitions.Request
+) -> DescribeTopicPartitions.Response:
     from penstock.protocol import messages
 
     api = messages.api("describe_topic_partitions")
@@ -61,11 +64,13 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     return api.Response(topics=topics, next_cursor=None)
 
 
-def _cursor(api: Any, name: str, index: int) -> Any:
+def _cursor(api: DescribeTopicPartitions, name: str, index: int) -> Any:
     return api.response_struct("Cursor")(topic_name=name, partition_index=index)
 
 
-def _topic(api: Any, name: str, topic: Any, error: int, rows: list[Any], operations: int = NOT_ASKED) -> Any:
+def _topic(
+    api: DescribeTopicPartitions, name: str, topic: Any, error: int, rows: list[Any], operations: int = NOT_ASKED
+) -> Any:
     fields: dict[str, Any] = {} if topic is None else {"topic_id": topic.topic_id}
     return api.DescribeTopicPartitionsResponseTopic(
         error_code=error,
@@ -77,7 +82,7 @@ def _topic(api: Any, name: str, topic: Any, error: int, rows: list[Any], operati
     )
 
 
-def _partition(api: Any, image: Any, index: int, partition: Any) -> Any:
+def _partition(api: DescribeTopicPartitions, image: Any, index: int, partition: Any) -> Any:
     alive = partition.leader in image.brokers
     return api.DescribeTopicPartitionsResponsePartition(
         error_code=0 if alive else int(ErrorCode.LEADER_NOT_AVAILABLE),

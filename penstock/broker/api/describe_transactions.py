@@ -15,11 +15,14 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import DescribeTransactions
 
 API = ApiSpec(65, "DescribeTransactions", 0, 0)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(
+    broker: Broker, ctx: RequestContext, request: DescribeTransactions.Request
+) -> DescribeTransactions.Response:
     from penstock.protocol import messages
 
     api = messages.api("describe_transactions")
@@ -30,7 +33,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     )
 
 
-def _describe(api: Any, broker: Broker, ctx: RequestContext, transactional_id: str) -> Any:
+def _describe(api: DescribeTransactions, broker: Broker, ctx: RequestContext, transactional_id: str) -> Any:
     state = api.TransactionState(transactional_id=transactional_id, transaction_start_time_ms=0)
     if not may_see_transactional_id(broker, ctx, transactional_id):
         state.error_code = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -52,7 +55,9 @@ def _describe(api: Any, broker: Broker, ctx: RequestContext, transactional_id: s
     return state
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(
+    request: DescribeTransactions.Request, code: int, message: str | None
+) -> DescribeTransactions.Response:
     from penstock.protocol import messages
 
     api = messages.api("describe_transactions")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.access import allowed
 from penstock.broker.api.spec import ApiSpec, RequestContext
@@ -14,11 +14,14 @@ from penstock.security.scram_users import described
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import DescribeUserScramCredentials
 
 API = ApiSpec(50, "DescribeUserScramCredentials", 0, 0)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(
+    broker: Broker, ctx: RequestContext, request: DescribeUserScramCredentials.Request
+) -> DescribeUserScramCredentials.Response:
     api = messages.api("describe_user_scram_credentials")
     result = api.response_struct("DescribeUserScramCredentialsResult")
     info = api.response_struct("CredentialInfo")

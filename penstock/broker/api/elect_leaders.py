@@ -15,11 +15,12 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import ElectLeaders
 
 API = ApiSpec(43, "ElectLeaders", 0, 2)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: ElectLeaders.Request) -> ElectLeaders.Response:
     from penstock.cluster.controller_driver import NotController
     from penstock.cluster.events import ElectionKind, ElectLeaders
 
@@ -54,7 +55,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     )
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(request: ElectLeaders.Request, code: int, message: str | None) -> ElectLeaders.Response:
     api = messages.api("elect_leaders")
     return api.Response(
         error_code=int(code),

@@ -7,7 +7,7 @@ v2: PRODUCER_FENCED · v3: flexible · v4: TRANSACTION_ABORTABLE · v5: every en
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.broker.api.transaction_support import fenced_for_version, may_use_transactional_id
@@ -15,13 +15,14 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import EndTxn
 
 API = ApiSpec(26, "EndTxn", 0, 5)
 
 FIRST_WITH_BUMP = 5
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: EndTxn.Request) -> EndTxn.Response:
     from penstock.protocol import messages
 
     api = messages.api("end_txn")

@@ -8,15 +8,19 @@ in Kafka. v7: sessions · v11: racks · v12: flexible, diverging epochs · v13: 
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker import sliced_fetch as sliced
 from penstock.broker.api.spec import ApiSpec
-from penstock.broker.connection import Connection, Slot
-from penstock.broker.fetch_codec import FIRST_WITH_TOPIC_ID, FetchPartition, FetchRequest, encode_fetch, parse_fetch
-from penstock.broker.fetch_sessions import FetchContext, FetchSessionCache
-from penstock.broker.leader_hints import leader_hints
-from penstock.broker.wire import UNREADABLE, MalformedFrame
+from penstock.broker.fetch import sliced
+from penstock.broker.fetch import usual as usual_fetch
+from penstock.broker.fetch.codec import FIRST_WITH_TOPIC_ID, FetchPartition, FetchRequest, encode_fetch, parse_fetch
+from penstock.broker.fetch.sessions import FetchContext, FetchSessionCache
+from penstock.broker.metadata.leader_hints import leader_hints
+from penstock.broker.network.connection import Connection, Slot
+from penstock.broker.network.wire import LARGEST_REQUEST_BYTES, UNREADABLE, MalformedFrame
+from penstock.log import cold
 from penstock.protocol.errors import ErrorCode
 from penstock.replication import reads
 from penstock.replication.partition import Bound
@@ -24,14 +28,17 @@ from penstock.replication.reads import Fetched
 from penstock.replication.waits import FetchWait
 
 if TYPE_CHECKING:
-    from penstock.broker.dispatch import Dispatcher, Route
+    from penstock.broker.dispatch import Dispatcher
+    from penstock.broker.routes import Route
+    from penstock.security.authorizer import Authorizer
+
+logger = logging.getLogger(__name__)
 
 API = ApiSpec(1, "Fetch", 4, 18)
 
 _HINTED = (int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH))
 _FORBIDDEN = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _FIRST_READING_FOLLOWERS = 11
-LARGEST_FETCH_BYTES = 4 * 1024 * 1024  # more than a hundred thousand partitions
 SLICED_FROM = 5000  # partitions: more of them are read in slices
 
 Results = list[tuple[FetchPartition, Fetched]]
@@ -41,62 +48,91 @@ def hot_handler(dispatcher: Dispatcher, route: Route) -> Any:
     return FetchHandler(dispatcher, route).handle_frame
 
 
+@cache
+def _refused(error: int, listed: bool = True) -> Fetched:
+    """One for all partitions: whoever asks for a hundred thousand that are not there is answered by one object."""
+    return Fetched(error, aborted=[] if listed else None)
+
+
 class FetchHandler:
     def __init__(self, dispatcher: Dispatcher, route: Route) -> None:
         self.dispatcher = dispatcher
         self.broker = dispatcher.broker
         self.stats = dispatcher.stats
         self.route = route
-        self.authorizer = self.broker.authorizer
+        self.authorizer: Authorizer | None = self.broker.authorizer
         settings = self.broker.settings
         self.max_bytes: int = settings["fetch.max.bytes"]
         self.sessions = FetchSessionCache(settings["max.incremental.fetch.session.cache.slots"])
         self.broker.fetch_sessions = self.sessions
+        self.shared: dict[tuple[int, int], usual_fetch.Shared] = {}  # by version and bound: what was read last
 
     def handle_frame(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
-        if end - position > LARGEST_FETCH_BYTES:
-            raise MalformedFrame(f"fetch of {end - position} bytes")
+        usual = connection.usual_fetch
+        if usual is not None and usual.take(version, correlation_id, position, end):
+            return
+        if end - position > sliced.LARGE_FETCH_BYTES:
+            if end - position > LARGEST_REQUEST_BYTES:
+                raise MalformedFrame(f"fetch of {end - position} bytes")
+            sliced.start_large(self, connection, version, correlation_id, position, end)
+            return
         try:
             request = parse_fetch(connection.buffer, version, position, end)
         except UNREADABLE as error:
             raise MalformedFrame(f"fetch v{version}: {error}") from error
-        if request.replica_id >= 0 and not self._is_follower(connection, request):
-            self._refuse_follower(connection, correlation_id, request)
-            return
-        quotas = self.broker.quotas
-        if quotas is not None and request.replica_id < 0:
-            connection.client_id = self.dispatcher.client_id(connection)
-            most = quotas.fetch_limit_bytes(connection, connection.client_id)
-            request.max_bytes = request.max_bytes if most is None else min(request.max_bytes, most)
-        context = self.sessions.context(request, self.dispatcher.now)
         slot = self.dispatcher.new_slot(connection, self.route)
+        if request.replica_id < 0:
+            connection.client_id = self.dispatcher.client_id(connection)
+        if not self.admit(connection, slot, correlation_id, request):
+            connection.mark_dirty()
+            return
+        context = self.sessions.context(request, self.dispatcher.now)
         if context.error:
-            slot.parts = encode_fetch(version, correlation_id, context.error, 0, [])
-            self.route.stats.error(context.error)
+            self.refuse(slot, correlation_id, request, context.error)
             connection.mark_dirty()
             return
         self.look_around(connection, request, context, update=True)
         if context.due_count > SLICED_FROM:
             sliced.start(self, connection, slot, correlation_id, request, context)
             return
-        results = self.read(connection, request, context, update=True)
+        cold.refuse_to_wait()
+        try:
+            results = self.read(connection, request, context, update=True)
+        except cold.ColdPages:
+            sliced.start(self, connection, slot, correlation_id, request, context)
+            return
+        finally:
+            cold.wait_again()
+        usual_fetch.remember(self, connection, request, context, position, end)
         if self.answers_now(request, context, results):
             self.answer(connection, slot, correlation_id, request, context, results)
             connection.mark_dirty()
         else:
-            self._park(connection, slot, correlation_id, request, context)
+            self.park(connection, slot, correlation_id, request, context)
+
+    def admit(self, connection: Connection, slot: Slot, correlation_id: int, request: FetchRequest) -> bool:
+        """False: somebody who is no follower speaks as one, and has the answer to that."""
+        if request.replica_id >= 0:
+            if self._is_follower(connection, request):
+                return True
+            code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)  # as Kafka answers who may not act for the cluster
+            results: Results = [(asked, _refused(code, listed=False)) for asked in request.partitions]
+            slot.parts = encode_fetch(request.version, correlation_id, 0, 0, results)
+            self.route.stats.error(code)
+            return False
+        quotas = self.broker.quotas
+        if quotas is not None:
+            most = quotas.fetch_limit_bytes(connection, connection.client_id)
+            request.max_bytes = request.max_bytes if most is None else min(request.max_bytes, most)
+        return True
+
+    def refuse(self, slot: Slot, correlation_id: int, request: FetchRequest, error: int) -> None:
+        slot.parts = encode_fetch(request.version, correlation_id, error, 0, [])
+        self.route.stats.error(error)
 
     def _is_follower(self, connection: Connection, request: FetchRequest) -> bool:
         """A follower's fetch moves the high watermark: only of the broker itself, and of its present life."""
         return request.replica_epoch >= 0 and self.dispatcher.speaks_for(connection, request.replica_id)
-
-    def _refuse_follower(self, connection: Connection, correlation_id: int, request: FetchRequest) -> None:
-        code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)  # as Kafka answers who may not act for the cluster
-        slot = self.dispatcher.new_slot(connection, self.route)
-        results: Results = [(asked, Fetched(code)) for asked in request.partitions]
-        slot.parts = encode_fetch(request.version, correlation_id, 0, 0, results)
-        self.route.stats.error(code)
-        connection.mark_dirty()
 
     def answers_now(self, request: FetchRequest, context: FetchContext, results: Results) -> bool:
         if request.max_wait_ms <= 0 or not context.all_partitions:
@@ -111,7 +147,7 @@ class FetchHandler:
     def limit_bytes(self, request: FetchRequest) -> int:
         return request.max_bytes if request.replica_id >= 0 else min(request.max_bytes, self.max_bytes)
 
-    def _bound(self, request: FetchRequest) -> int:
+    def bound(self, request: FetchRequest) -> int:
         if request.replica_id >= 0:
             return Bound.LOG_END
         return Bound.LAST_STABLE if request.isolation_level == 1 else Bound.HIGH_WATERMARK
@@ -124,7 +160,7 @@ class FetchHandler:
         if session is not None:
             replicas = self.broker.replicas
             rights = None if self.authorizer is None else self.authorizer.rules
-            session.seen_by(request, self._bound(request), (replicas.image, connection, connection.principal, rights))
+            session.seen_by(request, self.bound(request), (replicas.image, connection, connection.principal, rights))
             if update:
                 session.news.last_fetch_ms = replicas.clock.monotonic() * 1000
 
@@ -139,14 +175,14 @@ class FetchHandler:
     ) -> Results:
         if remaining < 0:
             remaining = self.limit_bytes(request)
-        bound = self._bound(request)
+        bound = self.bound(request)
         follower = request.replica_id >= 0
         results: Results = []
         checked = self.authorizer is not None and not follower
         for asked in context.partitions():
-            found = self._find(request, asked)
+            found = self.find(request, asked)
             if checked and not self.may_fetch(connection, request, asked):
-                found = Fetched(_FORBIDDEN, aborted=[])
+                found = _refused(_FORBIDDEN)
             if type(found) is Fetched:
                 asked.replica = None
                 results.append((asked, found))
@@ -194,30 +230,30 @@ class FetchHandler:
             topic = str(asked.name, "utf-8", "replace")
         return topic is None or self.authorizer is None or self.authorizer.may_read(connection, topic)
 
-    def _find(self, request: FetchRequest, asked: FetchPartition) -> Any:
+    def find(self, request: FetchRequest, asked: FetchPartition) -> Any:
         """The replica, or the error that stands for it."""
         replicas = self.broker.replicas
         if request.version >= FIRST_WITH_TOPIC_ID:
             topic = replicas.image.topic_names_by_bytes.get(asked.name)
             if topic is None:
-                return Fetched(int(ErrorCode.UNKNOWN_TOPIC_ID), aborted=[])
+                return _refused(int(ErrorCode.UNKNOWN_TOPIC_ID))
         else:
             topic = str(asked.name, "utf-8", "replace")
         partition = replicas.partitions.get((topic, asked.index))
         if partition is None:
             error = replicas.hosting_error(topic, asked.index)
             # Kafka's two places that make such answers differ in this: no list, or an empty one.
-            return Fetched(error, aborted=[] if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None)
+            return _refused(error, listed=error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return partition
 
-    def _park(
+    def park(
         self, connection: Connection, slot: Slot, correlation_id: int, request: FetchRequest, context: FetchContext
     ) -> None:
-        bound = self._bound(request)
+        bound = self.bound(request)
         watched = [
             (found, asked.offset, bound)
             for asked in context.partitions()
-            if type(found := self._find(request, asked)) is not Fetched
+            if type(found := self.find(request, asked)) is not Fetched
         ]
         connection.busy = True
         parked = ParkedFetch(self, connection, slot, correlation_id, request, context)
@@ -229,6 +265,19 @@ class FetchHandler:
             parked.wait = wait
             self.dispatcher.long_polls.add(parked)
 
+    def answer_parked(
+        self, connection: Connection, slot: Slot, correlation_id: int, request: FetchRequest, context: FetchContext
+    ) -> None:
+        """The end of a long poll: read again, and answer with what is there."""
+        self.look_around(connection, request, context)
+        try:
+            results = self.read(connection, request, context, update=False)
+        except cold.ColdPages:  # it was woken by a read that must not wait
+            sliced.start(self, connection, slot, correlation_id, request, context, waited=True)
+            return
+        self.answer(connection, slot, correlation_id, request, context, results)
+        connection.finish(slot, slot.parts)
+
     def answer(
         self,
         connection: Connection,
@@ -238,13 +287,37 @@ class FetchHandler:
         context: FetchContext,
         results: Results,
     ) -> None:
+        if self.pauses(connection, slot, correlation_id, request, context, results):
+            return
+        leaders = self.count(connection, request, results)
+        if context.session is not None:
+            changed = context.session.changed(results)
+            if context.incremental:
+                results = changed
+        slot.parts = encode_fetch(request.version, correlation_id, 0, context.session_id, results, leaders)
+
+    def pauses(
+        self,
+        connection: Connection,
+        slot: Slot,
+        correlation_id: int,
+        request: FetchRequest,
+        context: FetchContext,
+        results: Results,
+    ) -> bool:
+        """Whether a quota is used up: then the answer is empty and tells for how long."""
         quotas = self.broker.quotas
-        if quotas is not None and request.replica_id < 0:
-            pause_ms = quotas.fetched(connection, connection.client_id, sum(fetched.size for _, fetched in results))
-            if pause_ms:
-                slot.parts = encode_fetch(request.version, correlation_id, 0, context.session_id, [], None, pause_ms)
-                connection.mute(pause_ms / 1000)
-                return
+        if quotas is None or request.replica_id >= 0:
+            return False
+        pause_ms = quotas.fetched(connection, connection.client_id, sum(fetched.size for _, fetched in results))
+        if not pause_ms:
+            return False
+        slot.parts = encode_fetch(request.version, correlation_id, 0, context.session_id, [], None, pause_ms)
+        connection.mute(pause_ms / 1000)
+        return True
+
+    def count(self, connection: Connection, request: FetchRequest, results: Results) -> Any:
+        """Bytes and errors of an answer; the leaders that it should name."""
         leaders = None
         fetched_bytes = self.stats.replicated_bytes if request.replica_id >= 0 else self.stats.fetched_bytes
         for _, fetched in results:
@@ -254,11 +327,7 @@ class FetchHandler:
                 self.route.stats.error(fetched.error)
                 if fetched.error in _HINTED and leaders is None and request.version >= 16:
                     leaders = self._hints(connection, request, results)
-        if context.session is not None:
-            changed = context.session.changed(results)
-            if context.incremental:
-                results = changed
-        slot.parts = encode_fetch(request.version, correlation_id, 0, context.session_id, results, leaders)
+        return leaders
 
     def _hints(self, connection: Connection, request: FetchRequest, results: Results) -> Any:
         names = self.broker.image.topic_names_by_bytes
@@ -298,10 +367,13 @@ class ParkedFetch:
         connection.on_close = None
         if connection.closed:
             return
-        self.handler.look_around(connection, self.request, self.context)
-        results = self.handler.read(connection, self.request, self.context, update=False)
-        self.handler.answer(connection, self.slot, self.correlation_id, self.request, self.context, results)
-        connection.finish(self.slot, self.slot.parts)
+        try:
+            self.handler.answer_parked(connection, self.slot, self.correlation_id, self.request, self.context)
+        except Exception:
+            # A client that never hears of it would wait for ever; one whose connection closes asks again.
+            logger.exception("closing client=%s: a long poll could not be answered", connection.client_host)
+            self.handler.stats.ran_into_bug("Fetch", "closed")
+            connection.close()
 
     def finish(self) -> None:
         """Answer now."""

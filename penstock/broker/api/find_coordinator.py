@@ -7,15 +7,16 @@ The internal topic is made on first use; until it is led the answer is COORDINAT
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.access import allowed
 from penstock.broker.api.spec import ApiSpec, RequestContext
-from penstock.broker.slices import in_slices
+from penstock.broker.network.slices import in_slices
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import FindCoordinator
 
 API = ApiSpec(10, "FindCoordinator", 0, 6)
 
@@ -27,7 +28,7 @@ Found = tuple[int, str | None, int, str, int]
 """(error, message, node id, host, port)"""
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: FindCoordinator.Request) -> FindCoordinator.Response:
     from penstock.protocol import messages
 
     api = messages.api("find_coordinator").load_all_versions()
@@ -81,7 +82,7 @@ def _failed(error: ErrorCode) -> Found:
     return int(error), error.message, -1, "", -1
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(request: FindCoordinator.Request, code: int, message: str | None) -> FindCoordinator.Response:
     from penstock.protocol import messages
 
     api = messages.api("find_coordinator").load_all_versions()

@@ -6,17 +6,19 @@ v3: instance ids · v4: flexible. REBALANCE_IN_PROGRESS tells the member to join
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.group_support import may_read_group
 from penstock.broker.api.spec import ApiSpec, RequestContext
-from penstock.broker.wire import INT16, INT32, UNREADABLE, MalformedFrame, read_varint
+from penstock.broker.network.wire import INT16, INT32, UNREADABLE, MalformedFrame, read_varint, skip_tagged_fields
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.connection import Connection
-    from penstock.broker.dispatch import Dispatcher, HotHandler, Route
+    from penstock.broker.dispatch import Dispatcher
+    from penstock.broker.network.connection import Connection
+    from penstock.broker.routes import HotHandler, Route
+    from penstock.protocol.shapes import Heartbeat
 
 API = ApiSpec(12, "Heartbeat", 0, 4)
 
@@ -30,7 +32,7 @@ def hot_handler(dispatcher: Dispatcher, route: Route) -> HotHandler:
 
     def handle_frame(connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
         if broker.authorizer is not None or broker.groups is None:
-            dispatcher.start_cold(connection, route, version, correlation_id, position, end)
+            dispatcher.cold.start(connection, route, version, correlation_id, position, end)
             return
         try:
             group, member, generation, instance = parse(bytes(connection.view[position:end]), version)
@@ -67,6 +69,8 @@ def parse(data: bytes, version: int) -> tuple[str, str, int, str | None]:
     position += 4
     member = text()
     instance = text() if version >= 3 else None
+    if version >= 4:
+        skip_tagged_fields(data, position, len(data))
     return group or "", member or "", generation, instance
 
 
@@ -78,7 +82,7 @@ def answer(correlation_id: int, version: int, error: ErrorCode) -> bytes:
     return _V0.pack(6, correlation_id, error)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: Heartbeat.Request) -> Heartbeat.Response:
     """Where access is controlled: the slower way, which knows who asks."""
     from penstock.protocol import messages
 

@@ -9,11 +9,14 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import IncrementalAlterConfigs
 
 API = ApiSpec(44, "IncrementalAlterConfigs", 0, 1)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(
+    broker: Broker, ctx: RequestContext, request: IncrementalAlterConfigs.Request
+) -> IncrementalAlterConfigs.Response:
     from penstock.broker.api.config_changes import alter_each, alter_resource
     from penstock.broker.api.config_resources import access_problem
     from penstock.cluster.configs import Alteration, AlterKind
@@ -30,10 +33,16 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
         alterations = [Alteration(c.name, AlterKind(c.config_operation), c.value) for c in resource.configs]
         await alter_resource(broker, resource.resource_type, resource.resource_name, alterations, request.validate_only)
 
-    return await alter_each("incremental_alter_configs", request.resources, alter)
+    answer: IncrementalAlterConfigs.Response = await alter_each("incremental_alter_configs", request.resources, alter)
+    return answer
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(
+    request: IncrementalAlterConfigs.Request, code: int, message: str | None
+) -> IncrementalAlterConfigs.Response:
     from penstock.broker.api.config_changes import refuse_each
 
-    return refuse_each("incremental_alter_configs", request.resources, code, message)
+    answer: IncrementalAlterConfigs.Response = refuse_each(
+        "incremental_alter_configs", request.resources, code, message
+    )
+    return answer

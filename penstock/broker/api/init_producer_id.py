@@ -8,7 +8,7 @@ v2: flexible · v3: the producer may name the pair that it holds · v4: PRODUCER
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.broker.api.transaction_support import fenced_for_version, may_use_transactional_id, two_phase_allowed
@@ -16,11 +16,12 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import InitProducerId
 
 API = ApiSpec(22, "InitProducerId", 0, 6, limited_by=("transaction.two.phase.commit.enable", 5))
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: InitProducerId.Request) -> InitProducerId.Response:
     from penstock.broker.api.transaction_support import may_write_idempotently
     from penstock.coordinator.transaction.initialize import InitializeRequest
     from penstock.protocol import messages

@@ -6,7 +6,7 @@ the answer · v8: reason · v9: skip-assignment for a static leader that came ba
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.group_support import may_read_group
 from penstock.broker.api.spec import ApiSpec, RequestContext
@@ -15,11 +15,12 @@ from penstock.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.coordinator.group.classic_group import JoinResult
+    from penstock.protocol.shapes import JoinGroup
 
 API = ApiSpec(11, "JoinGroup", 0, 9)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: JoinGroup.Request) -> JoinGroup.Response:
     from penstock.coordinator.group.classic_group import JoinResult
     from penstock.coordinator.group.classic_join import JoinRequest
 
@@ -43,7 +44,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     return _response(ctx, await broker.groups.join(join))
 
 
-def _response(ctx: RequestContext, result: JoinResult) -> Any:
+def _response(ctx: RequestContext, result: JoinResult) -> JoinGroup.Response:
     from penstock.protocol import messages
 
     api = messages.api("join_group")

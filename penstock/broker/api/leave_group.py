@@ -5,7 +5,7 @@ v3: batched, instance ids · v4: flexible · v5: reason. Below v3 the one member
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.group_support import may_read_group
 from penstock.broker.api.spec import ApiSpec, RequestContext
@@ -13,13 +13,14 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import LeaveGroup
 
 API = ApiSpec(13, "LeaveGroup", 0, 5)
 
 BATCHED = 3
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: LeaveGroup.Request) -> LeaveGroup.Response:
     from penstock.coordinator.group.classic_members import LeavingMember
     from penstock.protocol import messages
 

@@ -3,7 +3,7 @@ none."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.access import require_on_cluster
 from penstock.broker.api.spec import ApiSpec, RequestContext
@@ -13,11 +13,14 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import ListConfigResources
 
 API = ApiSpec(74, "ListConfigResources", 0, 1)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(
+    broker: Broker, ctx: RequestContext, request: ListConfigResources.Request
+) -> ListConfigResources.Response:
     from penstock.broker.api.config_resources import ResourceType
 
     require_on_cluster(broker, ctx, "DESCRIBE_CONFIGS")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.group_support import may_describe_group, may_list_all_groups
 from penstock.broker.api.spec import ApiSpec, RequestContext
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import ListGroups
 
 API = ApiSpec(16, "ListGroups", 0, 5)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: ListGroups.Request) -> ListGroups.Response:
     from penstock.protocol import messages
 
     api = messages.api("list_groups")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.access import allowed_topics
 from penstock.broker.api.spec import ApiSpec, RequestContext
-from penstock.broker.slices import in_slices
+from penstock.broker.network.slices import in_slices
 from penstock.log.damage import UNREADABLE
 from penstock.protocol.errors import ErrorCode
 from penstock.replication import reads
@@ -20,6 +20,7 @@ from penstock.replication.partition import Bound
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import ListOffsets
 
 API = ApiSpec(2, "ListOffsets", 1, 11)
 
@@ -31,22 +32,29 @@ Found = tuple[int, int, int, int]
 """(error, timestamp, offset, leader epoch)."""
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: ListOffsets.Request) -> ListOffsets.Response:
     from penstock.protocol import messages
 
     api = messages.api("list_offsets")
-    visible = allowed_topics(broker, ctx, "DESCRIBE", (topic.name for topic in request.topics))
+    visible: set[str] = set()
+    judged: set[str] = set()
     seen: set[tuple[str, int]] = set()
     repeated: set[tuple[str, int]] = set()
-    for topic in request.topics:
-        for asked in topic.partitions:
+    async for topic in in_slices(request.topics):
+        if topic.name not in judged:
+            judged.add(topic.name)
+            visible |= allowed_topics(broker, ctx, "DESCRIBE", [topic.name])
+        async for asked in in_slices(topic.partitions):
             key = (topic.name, asked.partition_index)
             (repeated if key in seen else seen).add(key)
     topics = []
     async for topic in in_slices(request.topics):
         answers = []
-        once = {row.partition_index: row for row in topic.partitions}  # a repeated one is answered once
-        async for asked in in_slices(once.values()):
+        answered: set[int] = set()  # a repeated one is answered once
+        async for asked in in_slices(topic.partitions):
+            if asked.partition_index in answered:
+                continue
+            answered.add(asked.partition_index)
             if topic.name not in visible:
                 found: Found = (int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), -1, -1, -1)
             elif (topic.name, asked.partition_index) in repeated:
@@ -67,7 +75,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     return api.Response(topics=topics)
 
 
-async def _look_up(broker: Broker, ctx: RequestContext, request: Any, topic: str, asked: Any) -> Found:
+async def _look_up(broker: Broker, ctx: RequestContext, request: ListOffsets.Request, topic: str, asked: Any) -> Found:
     timestamp = asked.timestamp
     if timestamp < EARLIEST_PENDING_UPLOAD or ctx.api_version < _FIRST_VERSION.get(timestamp, 1):
         return int(ErrorCode.UNSUPPORTED_VERSION), -1, -1, -1

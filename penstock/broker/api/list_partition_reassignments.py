@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.access import require_on_cluster
 from penstock.broker.api.spec import ApiSpec, RequestContext
@@ -10,11 +10,14 @@ from penstock.protocol import messages
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import ListPartitionReassignments
 
 API = ApiSpec(46, "ListPartitionReassignments", 0, 0)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(
+    broker: Broker, ctx: RequestContext, request: ListPartitionReassignments.Request
+) -> ListPartitionReassignments.Response:
     require_on_cluster(broker, ctx, "DESCRIBE")
     api = messages.api("list_partition_reassignments")
     image = broker.controller.state.image if broker.controller.is_active else broker.image
@@ -41,7 +44,9 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     return api.Response(topics=topics)
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(
+    request: ListPartitionReassignments.Request, code: int, message: str | None
+) -> ListPartitionReassignments.Response:
     api = messages.api("list_partition_reassignments")
     return api.Response(
         error_code=code,

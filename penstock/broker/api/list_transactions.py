@@ -5,7 +5,7 @@ v0: by state and producer id · v1: running longer than a duration · v2: by a p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.broker.api.transaction_support import may_see_transactional_id
@@ -13,11 +13,12 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import ListTransactions
 
 API = ApiSpec(66, "ListTransactions", 0, 2)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: ListTransactions.Request) -> ListTransactions.Response:
     from penstock.coordinator.transaction.queries import InvalidPattern, ListFilter, known_states
     from penstock.protocol import messages
 

@@ -9,17 +9,18 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker import metadata_codec as codec
 from penstock.broker.api.spec import ApiSpec
-from penstock.broker.leader_hints import broker_address
-from penstock.broker.wire import UNREADABLE, MalformedFrame, begin_frame, end_frame
+from penstock.broker.metadata import codec
+from penstock.broker.metadata.leader_hints import broker_address
+from penstock.broker.network.wire import UNREADABLE, MalformedFrame, begin_frame, end_frame
 from penstock.cluster.topic_names import INTERNAL_TOPICS
 from penstock.protocol.errors import ErrorCode
 from penstock.security.acl_model import CLUSTER_NAME
 
 if TYPE_CHECKING:
-    from penstock.broker.connection import Connection
-    from penstock.broker.dispatch import Dispatcher, Route
+    from penstock.broker.dispatch import Dispatcher
+    from penstock.broker.network.connection import Connection
+    from penstock.broker.routes import Route
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ ALL_TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10
 ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 _UNKNOWN_TOPIC = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_IDS_BUT_NOT_YET = (10, 11)  # these carry topic ids, and Kafka refuses them
 _FORBIDDEN = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _LEADER_NOT_AVAILABLE = int(ErrorCode.LEADER_NOT_AVAILABLE)
 _LISTENER_NOT_FOUND = int(ErrorCode.LISTENER_NOT_FOUND)
@@ -60,6 +62,11 @@ class MetadataHandler:
             self._image = image
             self._encoded.clear()
         out = begin_frame(correlation_id, version >= codec.FIRST_FLEXIBLE)
+        refusal = _refusal(request, version)
+        if refusal:
+            out += _refused(request, version, refusal)
+            self._send(connection, out)
+            return
         brokers = [
             codec.BrokerRow(broker_id, *address)
             for broker_id, registration in sorted(image.brokers.items())
@@ -83,6 +90,9 @@ class MetadataHandler:
         if request.include_cluster_operations:
             operations = ALL_CLUSTER_OPERATIONS if authorizer is None else authorizer.cluster_operations(connection)
         out += codec.encode_end(version, operations)
+        self._send(connection, out)
+
+    def _send(self, connection: Connection, out: bytearray) -> None:
         self.dispatcher.new_slot(connection, self.route).parts = (end_frame(out),)
         connection.answer_bytes += len(out)
         connection.mark_dirty()
@@ -100,7 +110,11 @@ class MetadataHandler:
             return [(self._encode(name, version, listener), name) for name in names]
         found: list[tuple[bytes, str | None]] = []
         forbidden: list[tuple[bytes, str | None]] = []
-        for topic_id, asked_name in dict.fromkeys(request.topics):
+        asked = dict.fromkeys(request.topics)
+        by_id = any(topic_id != codec.ZERO_ID for topic_id, _ in asked)
+        for topic_id, asked_name in asked:
+            if by_id and topic_id == codec.ZERO_ID:
+                continue  # where some are asked for by id, Kafka does not look at names
             name = asked_name
             if topic_id != codec.ZERO_ID:
                 name = image.topic_names_by_bytes.get(topic_id)
@@ -178,6 +192,25 @@ class MetadataHandler:
             logger.exception("creating topic=%s on demand failed", name)
         finally:
             self._creating.discard(name)
+
+
+def _refusal(request: codec.MetadataRequest, version: int) -> int:
+    """Why nothing of it is answered: it says about a topic what its version may not say, or nothing."""
+    topics = request.topics or []
+    if version in _IDS_BUT_NOT_YET and any(i != codec.ZERO_ID or name is None for i, name in topics):
+        return int(ErrorCode.INVALID_REQUEST)
+    if any(name is None for _, name in topics) and all(i == codec.ZERO_ID for i, _ in topics):
+        return int(ErrorCode.UNKNOWN_SERVER_ERROR)
+    return 0
+
+
+def _refused(request: codec.MetadataRequest, version: int, error: int) -> bytearray:
+    topics = request.topics or []
+    out = bytearray(codec.encode_brokers(version, [], None, -1) + codec.encode_count(version, len(topics)))
+    for topic_id, name in topics:
+        out += codec.encode_topic(version, error, name or "", topic_id, False, [])
+        out += codec.encode_topic_end(version, codec.NOT_ASKED)
+    return out + codec.encode_end(version, codec.NOT_ASKED)
 
 
 _NAME_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")

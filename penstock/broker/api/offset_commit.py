@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.group_support import may_read_group, may_read_topic
 from penstock.broker.api.spec import ApiSpec, RequestContext
-from penstock.broker.wire import MalformedFrame
+from penstock.broker.network.wire import MalformedFrame
 from penstock.coordinator.group.offsets import Committer, OffsetToCommit, offset_codes
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.connection import Connection
-    from penstock.broker.dispatch import Dispatcher, HotHandler, Route
+    from penstock.broker.dispatch import Dispatcher
+    from penstock.broker.network.connection import Connection
+    from penstock.broker.routes import HotHandler, Route
+    from penstock.protocol.shapes import OffsetCommit
 
 API = ApiSpec(8, "OffsetCommit", 2, 10)
 
@@ -35,9 +37,9 @@ def hot_handler(dispatcher: Dispatcher, route: Route) -> HotHandler:
 
     def handle_frame(connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
         if broker.authorizer is not None or broker.groups is None:
-            dispatcher.start_cold(connection, route, version, correlation_id, position, end)
+            dispatcher.cold.start(connection, route, version, correlation_id, position, end)
             return
-        from penstock.broker.dispatch import frame
+        from penstock.broker.routes import frame
         from penstock.protocol import messages
 
         try:
@@ -61,7 +63,7 @@ def hot_handler(dispatcher: Dispatcher, route: Route) -> HotHandler:
     return handle_frame
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: OffsetCommit.Request) -> OffsetCommit.Response:
     """Where access is controlled: the slower way, which knows who asks."""
     if not may_read_group(broker, ctx, request.group_id):
         return error_response(request, int(ErrorCode.GROUP_AUTHORIZATION_FAILED), None)
@@ -79,14 +81,14 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     return _response(request, codes, answered)
 
 
-def _who(request: Any) -> Committer:
+def _who(request: OffsetCommit.Request) -> Committer:
     return Committer(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
     )
 
 
 def _entries(
-    broker: Broker, ctx: RequestContext | None, version: int, request: Any
+    broker: Broker, ctx: RequestContext | None, version: int, request: OffsetCommit.Request
 ) -> tuple[list[OffsetToCommit], Codes]:
     """What the coordinator is to store, and what is refused before it is asked. Without `ctx` nobody is refused."""
     entries: list[OffsetToCommit] = []
@@ -131,7 +133,7 @@ def _check_topic(broker: Broker, ctx: RequestContext | None, version: int, topic
     return name, 0
 
 
-def _response(request: Any, codes: Codes, answered: list[int]) -> Any:
+def _response(request: OffsetCommit.Request, codes: Codes, answered: list[int]) -> OffsetCommit.Response:
     from penstock.protocol import messages
 
     api = messages.api("offset_commit")
@@ -152,5 +154,5 @@ def _response(request: Any, codes: Codes, answered: list[int]) -> Any:
     return api.Response(topics=topics)
 
 
-def error_response(request: Any, code: int, _message: str | None) -> Any:
+def error_response(request: OffsetCommit.Request, code: int, _message: str | None) -> OffsetCommit.Response:
     return _response(request, [[code] * len(topic.partitions) for topic in request.topics], [])

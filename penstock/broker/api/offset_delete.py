@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.group_support import may_delete_group, may_read_topic
 from penstock.broker.api.spec import ApiSpec, RequestContext
@@ -10,11 +10,12 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import OffsetDelete
 
 API = ApiSpec(47, "OffsetDelete", 0, 0)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: OffsetDelete.Request) -> OffsetDelete.Response:
     from penstock.protocol import messages
 
     api = messages.api("offset_delete")

@@ -15,6 +15,7 @@ from penstock.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.coordinator.group.offsets import CommittedOffset
+    from penstock.protocol.shapes import OffsetFetch
 
 API = ApiSpec(9, "OffsetFetch", 1, 10)
 
@@ -22,7 +23,7 @@ SEVERAL_GROUPS = 8
 BY_TOPIC_ID = 10
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: OffsetFetch.Request) -> OffsetFetch.Response:
     from penstock.protocol import messages
 
     api = messages.api("offset_fetch").load_all_versions()
@@ -41,7 +42,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     return api.Response(topics=topics, error_code=0)
 
 
-async def _fetch_group(broker: Broker, ctx: RequestContext, api: Any, group: Any, require_stable: bool) -> Any:
+async def _fetch_group(broker: Broker, ctx: RequestContext, api: OffsetFetch, group: Any, require_stable: bool) -> Any:
     asked: list[tuple[str, list[int]]] | None = None
     unknown_ids: list[Any] = []
     if group.topics is not None:
@@ -122,14 +123,14 @@ def _topics(found: list[CommittedOffset], topic_struct: Any, partition_struct: A
     return topics
 
 
-def _failed_topics(api: Any, asked: list[tuple[str, list[int]]], error: ErrorCode) -> list[Any]:
+def _failed_topics(api: OffsetFetch, asked: list[tuple[str, list[int]]], error: ErrorCode) -> list[Any]:
     from penstock.coordinator.group.offsets import CommittedOffset
 
     failed = [CommittedOffset(topic, index, error=error) for topic, indexes in asked for index in indexes]
     return _topics(failed, api.OffsetFetchResponseTopic, api.OffsetFetchResponsePartition)
 
 
-def _unknown_id(api: Any, topic: Any) -> Any:
+def _unknown_id(api: OffsetFetch, topic: Any) -> Any:
     partitions = [
         api.OffsetFetchResponsePartitions(
             partition_index=index,
@@ -145,7 +146,7 @@ def _unknown_id(api: Any, topic: Any) -> Any:
     return answer
 
 
-def error_response(request: Any, code: int, _message: str | None) -> Any:
+def error_response(request: OffsetFetch.Request, code: int, _message: str | None) -> OffsetFetch.Response:
     from penstock.protocol import messages
 
     api = messages.api("offset_fetch").load_all_versions()

@@ -5,21 +5,24 @@ v3: replica id; whoever names one must be that broker.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.access import allowed, allowed_on_cluster
 from penstock.broker.api.spec import ApiSpec, RequestContext
-from penstock.broker.slices import in_slices
+from penstock.broker.network.slices import in_slices
 from penstock.protocol.errors import ErrorCode
 from penstock.replication import reads
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import OffsetForLeaderEpoch
 
 API = ApiSpec(23, "OffsetForLeaderEpoch", 2, 4)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(
+    broker: Broker, ctx: RequestContext, request: OffsetForLeaderEpoch.Request
+) -> OffsetForLeaderEpoch.Response:
     from penstock.protocol import messages
 
     api = messages.api("offset_for_leader_epoch")

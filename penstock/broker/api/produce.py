@@ -2,7 +2,7 @@
 
 Batches go to their logs as views into the receive buffer. The log keeps a private copy of small ones and borrows large
 ones until it has written them. The answer is made after the write at the end of the wake-up, so that nothing unwritten
-is acknowledged; acks=all waits for the high watermark. What must wait before it appends takes `slow_produce`.
+is acknowledged; acks=all waits for the high watermark. What must wait before it appends takes `produce.slow`.
 v7: zstd allowed · v8: record errors · v10: leader hints (KIP-951) · v12: implicit transaction add (KIP-890)
 · v13: topic ids.
 """
@@ -14,33 +14,35 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.spec import ApiSpec
-from penstock.broker.connection import Connection
-from penstock.broker.leader_hints import leader_hints
-from penstock.broker.pending_produce import PendingProduce, ShapedProduce
-from penstock.broker.produce_checks import (
+from penstock.broker.metadata.leader_hints import leader_hints
+from penstock.broker.network.connection import Connection
+from penstock.broker.network.wire import UNREADABLE, MalformedFrame
+from penstock.broker.produce.checks import (
     ATTRIBUTES_AT,
     CODEC_MASK,
     HEADER_BYTES,
     TRANSACTIONAL,
     first_batch,
     has_transactional_batch,
+    refused_by_head,
 )
-from penstock.broker.produce_codec import (
+from penstock.broker.produce.codec import (
     FIRST_WITH_TOPIC_ID,
     PartitionResult,
     ProduceRequest,
     encode_produce,
     parse_produce,
 )
-from penstock.broker.produce_shape import ProduceShape, shape_of
-from penstock.broker.slow_produce import ALWAYS_QUICK_BYTES, SlowProduce
-from penstock.broker.wire import UNREADABLE, MalformedFrame
+from penstock.broker.produce.pending import PendingProduce, ShapedProduce
+from penstock.broker.produce.shape import ProduceShape, shape_of
+from penstock.broker.produce.slow import ALWAYS_QUICK_BYTES, SlowProduce
 from penstock.cluster.topic_names import INTERNAL_TOPICS
 from penstock.protocol.errors import ErrorCode
 from penstock.security.quota_limits import PRODUCE
 
 if TYPE_CHECKING:
-    from penstock.broker.dispatch import Dispatcher, Route
+    from penstock.broker.dispatch import Dispatcher
+    from penstock.broker.routes import Route
 
 API = ApiSpec(0, "Produce", 3, 13, advertised_min_version=0)
 
@@ -57,6 +59,7 @@ _STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 def hot_handler(dispatcher: Dispatcher, route: Route) -> Any:
     handler = ProduceHandler(dispatcher, route)
     route.metered = handler.handle_metered
+    route.contents_matter = handler.contents_matter
     return handler.handle_frame
 
 
@@ -117,6 +120,24 @@ class ProduceHandler:
             if appended_to is not None and topic is not None and topic not in INTERNAL_TOPICS:
                 connection.produce_shape = shape_of(request, connection.buffer, version, position, appended_to)
         self.appended(pending)
+
+    def contents_matter(self, connection: Connection, version: int, position: int, held: int, end: int) -> bool:
+        """Of a large frame the first `held` bytes are here, and nothing but zeros behind: False if that is enough to
+        know that its records will be refused."""
+        try:
+            request = parse_produce(connection.buffer, version, position, end, most=1)
+        except (MalformedFrame, *UNREADABLE):
+            return True
+        parts = [(name, *part) for name, partitions in request.topics for part in partitions]
+        if len(parts) != 1 or request.transactional_id is not None:
+            return True
+        name, index, start, size = parts[0]
+        topic = self.topic_name(name, version)
+        if start + HEADER_BYTES > held or size < HEADER_BYTES or topic is None:
+            return True
+        partition: Any = self.broker.replicas.partitions.get((topic, index))
+        records = connection.view[start : start + size]
+        return partition is None or not refused_by_head(records, partition.log.max_message_bytes)
 
     def handle_metered(
         self, connection: Connection, version: int, correlation_id: int, position: int, end: int
@@ -179,7 +200,7 @@ class ProduceHandler:
         ):
             return False
         if size < LEND_BYTES:
-            batch: bytearray | memoryview = buffer[start : start + size]
+            batch: Any = buffer[start : start + size]
         else:
             batch = connection.view[start : start + size]
             connection.has_lent = True

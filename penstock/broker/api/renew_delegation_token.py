@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.broker.api.token_support import token_keeper
@@ -11,11 +11,14 @@ from penstock.security.tokens import TokenProblem
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import RenewDelegationToken
 
 API = ApiSpec(39, "RenewDelegationToken", 1, 2)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(
+    broker: Broker, ctx: RequestContext, request: RenewDelegationToken.Request
+) -> RenewDelegationToken.Response:
     api = messages.api("renew_delegation_token")
     try:
         keeper = token_keeper(broker, ctx)

@@ -11,20 +11,21 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.spec import ApiSpec, RequestContext
-from penstock.broker.sasl import admit, close_after_answer, session_of
+from penstock.broker.network.sasl import admit, close_after_answer, session_of
 from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.connection import Connection
+    from penstock.broker.network.connection import Connection
+    from penstock.protocol.shapes import SaslAuthenticate
 
 logger = logging.getLogger(__name__)
 
 API = ApiSpec(36, "SaslAuthenticate", 0, 2)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: SaslAuthenticate.Request) -> SaslAuthenticate.Response:
     from penstock.security.exchange import AuthenticationFailed
     from penstock.security.sasl_session import IllegalState
 

@@ -6,20 +6,21 @@ with those that are, and the connection ends. On an authenticated connection it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.spec import ApiSpec, RequestContext
-from penstock.broker.sasl import close_after_answer, session_of
+from penstock.broker.network.sasl import close_after_answer, session_of
 from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import SaslHandshake
 
 API = ApiSpec(17, "SaslHandshake", 1, 1)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: SaslHandshake.Request) -> SaslHandshake.Response:
     from penstock.security.exchange import AuthenticationFailed
     from penstock.security.sasl_session import IllegalState
 

@@ -4,9 +4,10 @@ Each module of this folder that serves an API defines
 
     API = ApiSpec(19, "CreateTopics", 2, 7)
 
-    async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any: ...
+    async def handle(broker: Broker, ctx: RequestContext, request: CreateTopics.Request) -> CreateTopics.Response: ...
 
-`request` is the decoded message of `penstock.protocol.messages` (one class whatever the version); the answer is
+`request` is the decoded message of `penstock.protocol.messages` (one class whatever the version; its type, for mypy
+only, comes from `penstock.protocol.shapes`); the answer is
 `messages.api("create_topics").Response(...)`, or None where the client expects no answer. Handlers await freely:
 the connection keeps answers in order and handles no later request of its client before this one is answered.
 Modules import cheaply (no kio at import time); what costs is imported inside `handle`.
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.security.principal import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
-    from penstock.broker.connection import Connection
+    from penstock.broker.network.connection import Connection
 
 # First version with compact types and tagged fields, which the request header needs before any body is looked at.
 # 99: the API never became flexible. Kept here so that a start does not have to load kio's schemas.

@@ -5,7 +5,7 @@ v3: instance ids · v4: flexible · v5: protocol type and name are checked.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.group_support import may_read_group
 from penstock.broker.api.spec import ApiSpec, RequestContext
@@ -13,13 +13,14 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import SyncGroup
 
 API = ApiSpec(14, "SyncGroup", 0, 5)
 
 PROTOCOL_REQUIRED = 5
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: SyncGroup.Request) -> SyncGroup.Response:
     from penstock.coordinator.group.classic_members import SyncRequest
     from penstock.protocol import messages
 

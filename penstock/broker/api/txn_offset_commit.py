@@ -15,6 +15,7 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import TxnOffsetCommit
 
 API = ApiSpec(28, "TxnOffsetCommit", 0, 5)
 
@@ -22,7 +23,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 TopicPartition = tuple[str, int]
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: TxnOffsetCommit.Request) -> TxnOffsetCommit.Response:
     from penstock.coordinator.group.offsets import OffsetToCommit
 
     if not may_use_transactional_id(broker, ctx, request.transactional_id):
@@ -55,7 +56,9 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     return _response(request, codes)
 
 
-async def _commit(broker: Broker, ctx: RequestContext, request: Any, entries: list[Any]) -> dict[TopicPartition, int]:
+async def _commit(
+    broker: Broker, ctx: RequestContext, request: TxnOffsetCommit.Request, entries: list[Any]
+) -> dict[TopicPartition, int]:
     from penstock.coordinator.group.offsets import Committer
     from penstock.coordinator.shard_log import Producer
 
@@ -73,7 +76,9 @@ async def _commit(broker: Broker, ctx: RequestContext, request: Any, entries: li
     return {(entry.topic, entry.partition): int(error) for entry in entries}
 
 
-async def _verify(broker: Broker, ctx: RequestContext, request: Any, producer: Any) -> tuple[ErrorCode, Any]:
+async def _verify(
+    broker: Broker, ctx: RequestContext, request: TxnOffsetCommit.Request, producer: Any
+) -> tuple[ErrorCode, Any]:
     """As for a transactional batch, because the offsets become one: (error, guard for the append)."""
     from penstock.coordinator.transaction.verification import ClientAbility, verify
 
@@ -82,13 +87,16 @@ async def _verify(broker: Broker, ctx: RequestContext, request: Any, producer: A
     if replica is None or not replica.is_leader:
         return ErrorCode.NOT_COORDINATOR, None
     log: Any = replica.log
+    asked_as = log, replica.leader_epoch
     ability = ClientAbility.of_txn_offset_commit(ctx.api_version)
 
     def start() -> dict[TopicPartition, Any]:
         guard = log.start_verification(producer.producer_id, producer.producer_epoch, -1, ability.adds)
         return {} if guard is None else {key: guard}
 
-    enabled = bool(broker.settings["transaction.partition.verification.enable"])
+    enabled = bool(broker.settings["transaction.partition.verification.enable"]) or log.is_unproven(
+        producer.producer_id, producer.producer_epoch
+    )
     answers = await verify(
         broker.transaction_links,
         request.transactional_id,
@@ -98,6 +106,8 @@ async def _verify(broker: Broker, ctx: RequestContext, request: Any, producer: A
         ability,
         enabled,
     )
+    if broker.replicas.find(*key) is not replica or (replica.log, replica.leader_epoch) != asked_as:
+        return ErrorCode.NOT_COORDINATOR, None  # a later leadership trusts no answer to the one before it
     error, guard = answers.get(key, (ErrorCode.NONE, None))
     return _AS_GROUP_ERROR.get(error, error), guard
 
@@ -109,7 +119,7 @@ _AS_GROUP_ERROR = {
 }
 
 
-def _response(request: Any, codes: dict[TopicPartition, int]) -> Any:
+def _response(request: TxnOffsetCommit.Request, codes: dict[TopicPartition, int]) -> TxnOffsetCommit.Response:
     from penstock.protocol import messages
 
     api = messages.api("txn_offset_commit")
@@ -130,7 +140,7 @@ def _response(request: Any, codes: dict[TopicPartition, int]) -> Any:
     )
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(request: TxnOffsetCommit.Request, code: int, message: str | None) -> TxnOffsetCommit.Response:
     return _response(
         request,
         {(topic.name, partition.partition_index): code for topic in request.topics for partition in topic.partitions},

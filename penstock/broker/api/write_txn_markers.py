@@ -7,7 +7,7 @@ v2: the transaction.version of the coordinator, which decides how strictly the p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.broker.api.access import allowed_on_cluster
 from penstock.broker.api.spec import ApiSpec, RequestContext
@@ -15,11 +15,12 @@ from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.protocol.shapes import WriteTxnMarkers
 
 API = ApiSpec(27, "WriteTxnMarkers", 1, 2)
 
 
-async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
+async def handle(broker: Broker, ctx: RequestContext, request: WriteTxnMarkers.Request) -> WriteTxnMarkers.Response:
     from penstock.broker.transaction_links import write_markers_here
     from penstock.coordinator.transaction.marker_sender import MarkerWrite
 
@@ -29,6 +30,8 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
         and not allowed_on_cluster(broker, ctx, "CLUSTER_ACTION")
     ):
         return error_response(request, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), None)
+    if any(marker.producer_id < 0 or marker.producer_epoch < 0 for marker in request.markers):
+        return error_response(request, int(ErrorCode.UNKNOWN_SERVER_ERROR), None)  # Kafka's word: nobody's marker
     markers = [
         MarkerWrite(
             marker.producer_id,
@@ -43,7 +46,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: Any) -> Any:
     return _response(request, await write_markers_here(broker, markers))
 
 
-def _response(request: Any, answers: list[dict[tuple[str, int], int]]) -> Any:
+def _response(request: WriteTxnMarkers.Request, answers: list[dict[tuple[str, int], int]]) -> WriteTxnMarkers.Response:
     from penstock.protocol import messages
 
     api = messages.api("write_txn_markers")
@@ -69,7 +72,7 @@ def _response(request: Any, answers: list[dict[tuple[str, int], int]]) -> Any:
     )
 
 
-def error_response(request: Any, code: int, message: str | None) -> Any:
+def error_response(request: WriteTxnMarkers.Request, code: int, message: str | None) -> WriteTxnMarkers.Response:
     return _response(
         request,
         [

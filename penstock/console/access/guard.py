@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from penstock.console.access.logins import COOKIE, SESSION_SECONDS, Login, Logins
-from penstock.console.access.users import User
+from penstock.console.access.users import TOKEN_USER
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -21,11 +21,19 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
-OPEN_PATHS = frozenset({"/login", "/health", "/assets/console.css"})  # the last one: the login page has it
+OPEN_PATHS = frozenset(
+    {
+        "/login",
+        "/login/oidc",
+        "/login/oidc/callback",
+        "/health",
+        "/assets/console.css",
+    }  # the last: the login page has it
+)
+OIDC_COOKIE = "penstock_console_oidc"
 CSRF_HEADER = b"x-penstock-console"
 LARGEST_BODY = 16 << 20
 LARGEST_FORM = 10_000  # of who is not logged in
-TOKEN_USER = User("local", "admin")
 
 
 @dataclass(frozen=True)
@@ -151,13 +159,26 @@ class Guard:
         path = self._rules.base_path or "/"
         return f"{COOKIE}={session_id}; Path={path}; Max-Age={int(seconds)}; HttpOnly; SameSite=Strict{secure}"
 
+    def oidc_cookie(self, content: str, seconds: float) -> str:
+        """Of a login under way: the provider sends the browser back from another site, so it is Lax."""
+        secure = "; Secure" if self._rules.secure else ""
+        path = f"{self._rules.base_path}/login/oidc"
+        return f"{OIDC_COOKIE}={content}; Path={path}; Max-Age={int(seconds)}; HttpOnly; SameSite=Lax{secure}"
+
     async def _ask_to_log_in(self, scope: Scope, path: str, send: Send) -> None:
         if scope["type"] == "websocket" or path.startswith(("/api/", "/_nicegui")):
             await _answer(scope, send, 401, "log in, or send the header Authorization: Bearer TOKEN")
             return
-        next_page = f"?next={quote(path, safe='/')}" if path != "/" else ""
+        next_page = f"?next={quote(self._asked_for(scope), safe='/')}" if path != "/" else ""
         location = f"{self._rules.base_path}/login{next_page}".encode()
         await send_response(send, 303, b"", [(b"location", location), (b"cache-control", b"no-store")])
+
+    def _asked_for(self, scope: Scope) -> str:
+        """Path and query as they were sent: decoded, a name with / in it would be two parts of the path afterwards."""
+        path: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+        query: bytes = scope["query_string"]
+        asked = (path + (b"?" + query if query else b"")).decode("latin-1")
+        return asked.removeprefix(self._rules.base_path)
 
 
 def _name_of(host: str) -> str:
@@ -184,7 +205,8 @@ def _with_headers(send: Send, nonce: str, path: str, secure: bool) -> Send:
         (b"content-security-policy", content_policy(nonce).encode()),
         (b"x-content-type-options", b"nosniff"),
         (b"x-frame-options", b"DENY"),
-        (b"referrer-policy", b"no-referrer"),
+        # Not no-referrer: browsers then say `Origin: null` with a form of our own, and nobody could log in or out.
+        (b"referrer-policy", b"same-origin"),
         (b"cross-origin-opener-policy", b"same-origin"),
         (b"cross-origin-resource-policy", b"same-origin"),
     ]
@@ -195,7 +217,9 @@ def _with_headers(send: Send, nonce: str, path: str, secure: bool) -> Send:
 
     async def forward(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", []), *added]
+            own = list(message.get("headers", []))
+            names = {name.lower() for name, _ in own}
+            message["headers"] = [*own, *(pair for pair in added if pair[0] not in names)]
         await send(message)
 
     return forward

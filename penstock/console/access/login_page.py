@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import html
-from urllib.parse import parse_qs
+import re
+from urllib.parse import parse_qs, quote
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 
-from penstock.console.access.guard import LARGEST_FORM, TOKEN_USER, Guard
-from penstock.console.access.users import User
+from penstock.client.errors import ClientError
+from penstock.console.access.guard import LARGEST_FORM, OIDC_COOKIE, Guard
+from penstock.console.access.oidc import PENDING_SECONDS, LoginRefused, OidcLogins
 from penstock.console.context import Context
+from penstock.operate.errors import ExitCode, UserError
 
 router = APIRouter(include_in_schema=False)
+
+_OWN_PAGE = re.compile(r"/(?:[^/\\\x00-\x20\x7f][^\\\x00-\x20\x7f]*)?")
 
 
 @router.get("/health")
@@ -39,20 +44,69 @@ async def log_in(request: Request) -> HTMLResponse | RedirectResponse:
         wait = context.logins.wait_seconds(f"user {name}", address)
         if wait > 0:
             return _page(context, next_page, f"too many failed tries: wait {int(wait) + 1} seconds", 429)
-        user = await asyncio.to_thread(_check, context, name, password)
+        try:
+            user = await asyncio.to_thread(context.ways.check, context.logins, name, password)
+        except (UserError, ClientError) as error:
+            return _page(context, next_page, str(error), 503)
         if user is None:
             context.logins.failed(f"user {name}", address)
         else:
             context.logins.succeeded(f"user {name}", address)
     if user is None:
         context.audit.write(name or "?", "login", address, ok=False)
-        wrong = "the token is wrong" if context.users is None else "name or password is wrong"
+        wrong = "the token is wrong" if context.ways.only_token else "name or password is wrong"
         return _page(context, next_page, wrong, 401)
-    context.audit.write(user.name, "login", address)
+    context.audit.write(user.name, "login", address, by=user.source)
     login = context.logins.open(user)
     answer = RedirectResponse(context.base_path + next_page, 303)
     answer.headers["set-cookie"] = guard.cookie(login.id)
     return answer
+
+
+@router.get("/login/oidc", response_model=None)
+async def begin_oidc(request: Request) -> HTMLResponse | RedirectResponse:
+    context: Context = request.app.state.context
+    guard: Guard = request.app.state.guard
+    next_page = _inner(request.query_params.get("next", "/"))
+    try:
+        there, cookie = await _oidc(context).begin(next_page)
+    except LoginRefused as error:
+        return _page(context, next_page, str(error), 503)
+    answer = RedirectResponse(there, 303)
+    answer.headers["set-cookie"] = guard.oidc_cookie(cookie, PENDING_SECONDS)
+    return answer
+
+
+@router.get("/login/oidc/callback", response_model=None)
+async def finish_oidc(request: Request) -> HTMLResponse:
+    """The browser comes from elsewhere, so its next request would go without the new cookie if we sent it on: it is
+    our own page that goes on."""
+    context: Context = request.app.state.context
+    guard: Guard = request.app.state.guard
+    address = request.client.host if request.client else "?"
+    try:
+        user, next_page = await _oidc(context).finish(request.query_params, request.cookies.get(OIDC_COOKIE, ""))
+    except LoginRefused as error:
+        context.audit.write("?", "login", address, ok=False, by="oidc", why=str(error))
+        refused = _page(context, "/", str(error), 401)
+        refused.headers["set-cookie"] = guard.oidc_cookie("", 0)
+        return refused
+    context.audit.write(user.name, "login", address, by=user.source)
+    login = context.logins.open(user)
+    target = html.escape(context.base_path + _inner(next_page), quote=True)
+    answer = HTMLResponse(
+        f'''<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Logged in · Penstock</title>
+<meta http-equiv="refresh" content="0;url={target}"></head><body><a href="{target}">Go on</a></body></html>'''
+    )
+    answer.headers.append("set-cookie", guard.cookie(login.id))
+    answer.headers.append("set-cookie", guard.oidc_cookie("", 0))
+    return answer
+
+
+def _oidc(context: Context) -> OidcLogins:
+    if context.ways.oidc is None:
+        raise UserError("this console has no single sign-on", code=ExitCode.NOT_FOUND)
+    return context.ways.oidc
 
 
 @router.post("/logout")
@@ -66,36 +120,40 @@ def log_out(request: Request) -> RedirectResponse:
     return answer
 
 
-def _check(context: Context, name: str, password: str) -> User | None:
-    if context.users is None:
-        return TOKEN_USER if context.logins.is_token(password) else None
-    return context.users.check(name, password)
-
-
 def _inner(target: str) -> str:
-    """Only a page of our own may follow a login."""
-    return target if target.startswith("/") and not target.startswith("//") and "\\" not in target else "/"
+    """Only a page of our own may follow a login. Browsers drop tabs and line ends, and take \\ for /."""
+    return target if _OWN_PAGE.fullmatch(target) else "/"
 
 
 def _page(context: Context, next_page: str, error: str = "", status: int = 200) -> HTMLResponse:
     base = html.escape(context.base_path)
-    if context.users is None:
+    ways = context.ways
+    if ways.only_token:
         fields = '<label>Token<input name="password" type="password" autocomplete="off" autofocus required></label>'
         hint = "<p>Open the address that was printed when the console started, or paste its token.</p>"
-    else:
+    elif ways.takes_passwords:
         fields = (
             '<label>Name<input name="name" autocomplete="username" autofocus required></label>'
             '<label>Password<input name="password" type="password" autocomplete="current-password" required></label>'
         )
         hint = ""
+    else:
+        fields = hint = ""
+    form = (
+        f'''<form method="post" action="{base}/login">{fields}
+<input type="hidden" name="next" value="{html.escape(next_page, quote=True)}">
+<button>Log in</button></form>'''
+        if fields
+        else ""
+    )
+    if ways.oidc is not None:
+        there = html.escape(f"{context.base_path}/login/oidc?next={quote(next_page, safe='/')}", quote=True)
+        form += f'<p><a href="{there}">Log in with {html.escape(ways.oidc.rules.title)}</a></p>'
     told = f'<p role="alert" class="pk-alert">{html.escape(error)}</p>' if error else ""
     return HTMLResponse(
         f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Log in · Penstock</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="stylesheet" href="{base}/assets/console.css"></head>
-<body class="pk-login"><main><h1>Penstock</h1>{hint}{told}
-<form method="post" action="{base}/login">{fields}
-<input type="hidden" name="next" value="{html.escape(next_page, quote=True)}">
-<button>Log in</button></form></main></body></html>""",
+<body class="pk-login"><main><h1>Penstock</h1>{hint}{told}{form}</main></body></html>""",
         status,
     )

@@ -79,6 +79,15 @@ class Logins:
         login.used = now
         return login
 
+    def still(self, login: Login) -> bool:
+        """Whether an open page may go on with its login; asking counts as use, as a request does."""
+        return self.find(login.id) is login if login.id else not login.over
+
+    def end_if_due(self, login: Login) -> None:
+        """An open page asks for nothing by itself that would find out."""
+        if self.clock() >= login.ends:
+            self.close(login.id)
+
     def close(self, session_id: str) -> None:
         login = self._sessions.pop(session_id, None)
         if login is not None:

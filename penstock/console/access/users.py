@@ -22,17 +22,25 @@ _MEMORY = 64 << 20
 _NAME = re.compile(r"^[^\s:]{1,100}$")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class User:
+    """Somebody who got in: each time another one, who may go while the one of an earlier login stays."""
+
     name: str
     role: str
-    properties: Mapping[str, str] | None = field(default=None, repr=False)
-    """Client properties with the user's own credentials at the brokers; None: the console's."""
+    credentials: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    """Cluster → client properties with the user's own credentials there."""
     stored: str = field(default="", repr=False)
     """The hash that the password was checked against: with another one the logins of before end."""
+    source: str = "file"
+    """Who knows this user: file, scram, oidc or token."""
 
     def may(self, role: str) -> bool:
         return ROLES.index(self.role) >= ROLES.index(role)
+
+
+TOKEN_USER = User("local", "admin", source="token")
+"""Whoever has the token that was printed at the start."""
 
 
 def hash_password(password: str) -> str:
@@ -65,6 +73,10 @@ class UserFile:
         self._read_at: tuple[float, int] | None = None
         self._users: dict[str, tuple[str, str]] = {}
         self._load()
+
+    def knows(self, name: str) -> bool:
+        self._load()
+        return name in self._users
 
     def check(self, name: str, password: str) -> User | None:
         """The user, if the password is right. An unknown name takes as long as a wrong password."""

@@ -10,7 +10,6 @@ from penstock.base.settings.per_listener import setting_behind
 from penstock.console.data.viewer import Viewer
 from penstock.console.policy import MASK
 from penstock.operate import admin, configs, reassignments
-from penstock.operate.brokers import known_broker
 from penstock.operate.errors import ExitCode, UserError, not_found, usage_error
 from penstock.operate.reassignment_plan import even_plan
 from penstock.operate.reassignments import Plan
@@ -54,7 +53,9 @@ def _least(values: list[int | None]) -> int | None:
 
 
 def broker_configs(viewer: Viewer, node: int) -> list[dict[str, Any]]:
-    known_broker(viewer.session, node)
+    live = admin.live_brokers(viewer.session)
+    if node not in live:
+        raise not_found("broker", str(node), (str(known) for known in live))
     found = configs.describe(viewer.session, admin.BROKER_RESOURCE, str(node))
     return [configs.config_row(c) for c in sorted(found, key=lambda c: c.name)]
 
@@ -78,9 +79,13 @@ def _without_secrets(changes: Mapping[str, str | None]) -> dict[str, str | None]
 
 
 def unusual(viewer: Viewer) -> list[dict[str, Any]]:
-    """Partitions that move, miss replicas, or have no leader; of moves, how much of the data has arrived."""
-    rows = [row for row in reassignments.unusual_partitions(viewer.session) if viewer.sees(row["topic"])]
-    sizes = _sizes(viewer)
+    """Partitions that move, miss replicas, or have no leader; of moves, how much of the data has arrived.
+
+    What moves is asked for; the rest is of the last look, since every open page asks for this again and again.
+    """
+    found = reassignments.unusual_partitions(viewer.session, known=viewer.snapshot.view)
+    rows = [row for row in found if viewer.sees(row["topic"])]
+    sizes = _sizes(viewer) if rows else {}
     for row in rows:
         whole = sizes.get((row["leader"], row["topic"], row["partition"]), 0)
         arrived = [sizes.get((node, row["topic"], row["partition"]), 0) for node in row["adding"]]

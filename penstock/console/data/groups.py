@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.console.data.paging import Page, Query, page_of
 from penstock.console.data.viewer import Viewer
+from penstock.console.snapshot import GroupFigures
 from penstock.operate import admin
 from penstock.operate import groups as operate
 from penstock.operate.errors import UserError, not_found, usage_error
@@ -16,30 +17,48 @@ from penstock.operate.group_reset import plan_reset
 def group_page(viewer: Viewer, query: Query | None = None, *, internal: bool = False) -> Page:
     """Rows of groups with figures of the last look."""
     rows = [
-        {
-            "name": g.name,
-            "state": g.state,
-            "type": g.kind,
-            "protocol": g.protocol or None,
-            "topics": len(g.lag_by_topic),
-            "lag": g.lag if g.offsets else None,
-            "lag_seconds": g.lag_seconds,
-            "records_per_second": g.rate,
-        }
+        _row(viewer, g)
         for g in viewer.snapshot.groups.values()
-        if (internal or not admin.is_hidden(g.name)) and viewer.sees_group(g.lag_by_topic)
+        if (internal or not admin.is_hidden(g.name)) and viewer.sees_group(g.name, g.lag_by_topic)
     ]
     return page_of(rows, query or Query())
+
+
+def _row(viewer: Viewer, group: GroupFigures) -> dict[str, Any]:
+    """Without what its hidden topics add to the figures."""
+    lags = seen_lags(viewer, group)
+    whole = len(lags) == len(group.lag_by_topic)
+    return {
+        "name": group.name,
+        "state": group.state,
+        "type": group.kind,
+        "protocol": group.protocol or None,
+        "topics": len(lags),
+        "lag": sum(lags.values()) if group.offsets else None,
+        "lag_seconds": group.lag_seconds if whole else None,
+        "records_per_second": group.rate if whole else None,
+    }
+
+
+def seen_lags(viewer: Viewer, group: GroupFigures) -> dict[str, int]:
+    return {topic: lag for topic, lag in group.lag_by_topic.items() if viewer.sees(topic)}
 
 
 def _known(viewer: Viewer, name: str) -> Any:
     """A group that this viewer sees, freshly looked up."""
     known = operate.all_groups(viewer.session)
-    figures = viewer.snapshot.groups.get(name)
-    if name not in known or (figures is not None and not viewer.sees_group(figures.lag_by_topic)):
-        seen = (g.name for g in viewer.snapshot.groups.values() if viewer.sees_group(g.lag_by_topic))
-        raise not_found("group", name, seen)
+    if name not in known or not viewer.sees_group(name, _topics_of(viewer, name, known[name])):
+        groups = viewer.snapshot.groups.values()
+        raise not_found("group", name, (g.name for g in groups if viewer.sees_group(g.name, g.lag_by_topic)))
     return known[name]
+
+
+def _topics_of(viewer: Viewer, name: str, listed: Any) -> set[str]:
+    """What it has committed to or owns now; the last look may be older than the group."""
+    if viewer.sees_everything:
+        return set()
+    owned = (key for member in operate.describe_members(viewer.session, name, listed) for key in member["assignment"])
+    return {topic for topic, _ in (*admin.committed_offsets(viewer.session, name), *owned)}
 
 
 def group(viewer: Viewer, name: str) -> dict[str, Any]:
@@ -61,7 +80,7 @@ def group(viewer: Viewer, name: str) -> dict[str, Any]:
         "type": listed.group_type or "classic",
         "lag": sum(row["lag"] or 0 for row in rows),
         "lag_seconds": max(ages, default=None),
-        "records_per_second": figures.rate if figures is not None else None,
+        "records_per_second": _row(viewer, figures)["records_per_second"] if figures is not None else None,
         "members": [
             {**m, "assignment": [list(key) for key in m["assignment"] if viewer.sees(key[0])]} for m in members
         ],
@@ -85,6 +104,8 @@ def plan(
     """Where a reset would take the group: per partition from, to and the change."""
     if (to is None) == (shift is None):
         raise usage_error("say where to", "one of `to` and `shift`")
+    if not viewer.sees_everything:
+        _known(viewer, name)
     for word in topics or []:
         viewer.topic(word.partition(":")[0])
     found = plan_reset(viewer.session, name, topics, to, shift, None)
@@ -99,7 +120,7 @@ def reset(
     viewer: Viewer, name: str, to: str | None, shift: int | None = None, topics: list[str] | None = None
 ) -> list[dict[str, Any]]:
     """Do what `plan` says; the group must have no members."""
-    with viewer.change("editor", "group.reset", name, to=to, shift=shift, topics=topics) as session:
+    with viewer.change(viewer.role_to_change(name), "group.reset", name, to=to, shift=shift, topics=topics) as session:
         rows = plan(viewer, name, to, shift, topics)
         operate.insist_on_no_members(session, name)
         operate.commit_offsets(session, name, {(row["topic"], row["partition"]): row["to"] for row in rows})
@@ -108,5 +129,5 @@ def reset(
 
 def delete(viewer: Viewer, name: str) -> None:
     _known(viewer, name)
-    with viewer.change("editor", "group.delete", name) as session:
+    with viewer.change(viewer.role_to_change(name), "group.delete", name) as session:
         operate.delete_group(session, name)

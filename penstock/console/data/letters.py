@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from penstock.console.data.shown import shown
-from penstock.console.data.viewer import Viewer
+from penstock.console.data.viewer import AccessDenied, Viewer
 from penstock.console.policy import MASK, masked
 from penstock.operate.errors import ExitCode, UserError
 from penstock.operate.letters import letters as all_letters
@@ -25,6 +25,7 @@ def letters(viewer: Viewer, pipeline: str, limit: int = 100) -> dict[str, Any]:
 
     spec = look(viewer, pipeline)["spec"]
     topic = (spec.get("settings") or {}).get("dead_letter_topic") or f"{pipeline}.dlq"
+    viewer.insist_on_reading(topic)
     if not viewer.sees(topic) or topic not in viewer.session.client.metadata(None).topics:
         return {"topic": topic, "letters": [], "more": False}
     rows = (_row(viewer, topic, letter) for letter in all_letters(viewer.session, topic))
@@ -38,9 +39,9 @@ def _row(viewer: Viewer, topic: str, letter: dict[str, Any]) -> dict[str, Any] |
     if origin is not None and not viewer.sees(origin):
         return None
     policy, role = viewer.policy, viewer.user.role
-    fields = policy.masked_fields(role, topic) + (policy.masked_fields(role, origin) if origin else ())
-    record = masked(letter.pop("record"), fields)
-    if fields:
+    hidden = policy.masked_fields(role, topic) + (policy.masked_fields(role, origin) if origin else ())
+    record = masked(letter.pop("record"), policy.masks_of(role, topic))
+    if hidden:
         letter = {**letter, "reason": MASK, "stack": MASK if letter["stack"] else None}
     return {**shown(topic, letter["partition"], record), **letter}
 
@@ -54,6 +55,13 @@ def redrive(
     topic = letters(viewer, pipeline, 1)["topic"]
     viewer.topic(topic)
     with viewer.change("editor", "letters.redrive", topic, skip=skip, dry_run=dry_run) as session:
+        if not viewer.may("admin"):
+            # Where a letter goes stands in its headers, which whoever writes to its topic can choose.
+            planned = work.redrive(session.properties, topic, work.Wanted(reason=reason, skip=skip), dry_run=True)
+            if not viewer.sees_all_of(planned.topics):
+                raise AccessDenied("some letters came from topics that you do not see")
+            for target in planned.topics:
+                viewer.require(viewer.role_to_change(target))
         try:
             done = work.redrive(session.properties, topic, work.Wanted(reason=reason, skip=skip), dry_run=dry_run)
         except work.RedriveFailed as error:
@@ -65,6 +73,7 @@ def redrive(
         "redriven": done.written,
         "skipped": done.skipped,
         "left": done.left,
+        "refused": done.refused,
         "restamped": done.restamped,
         "moved": done.moved,
         "to": done.topics,

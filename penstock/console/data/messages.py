@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from penstock.client.errors import BrokerUnreachable, ConnectionLost
+from penstock.console.data import formats
 from penstock.console.data.shown import WHOLE_BYTES, shown
 from penstock.console.data.viewer import Viewer
-from penstock.console.policy import masked
+from penstock.console.formats import decoders, encode
+from penstock.console.policy import masked, masks_as_data
+from penstock.console.search import pool as searches
+from penstock.console.search.wanted import Wanted, predicate
 from penstock.operate import admin
 from penstock.operate.errors import ExitCode, UserError, usage_error
-from penstock.operate.filters import compile_fields_filter
 from penstock.operate.positions import parse_time
 from penstock.operate.record_writer import record_from_object
 from penstock.pipelines.admin import write
@@ -31,26 +35,6 @@ FETCH_BYTES = 4 << 20
 TAIL_WAIT_MS = 1_000
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Which messages: where from, of which partitions, which of them."""
-
-    start: str = "newest"
-    """newest, oldest, an offset, or a time such as 2h or 2026-11-01T12:00."""
-    partitions: tuple[int, ...] = ()
-    limit: int = 50
-    key: str = ""
-    value: str = ""
-    header: str = ""
-    """Texts that the key, the value, or a header (`name=text` or a text) must hold."""
-    expression: str = ""
-    """A filter as of `penstock consume --filter`."""
-
-    @property
-    def filters(self) -> bool:
-        return bool(self.key or self.value or self.header or self.expression)
-
-
 @dataclass
 class Progress:
     """What a search has done so far; the reader may stop it at any time."""
@@ -59,25 +43,9 @@ class Progress:
     read: int = 0
     found: int = 0
     done: bool = False
+    waits: bool = False
+    """For a process: others search."""
     stop: threading.Event = field(default_factory=threading.Event)
-
-
-def predicate(wanted: Wanted) -> Callable[[str, int, Record], bool]:
-    """Whether a record is wanted. Raises for an expression that is none, with its position."""
-    tests: list[Callable[[str, int, Record], bool]] = []
-    if wanted.key:
-        key = wanted.key.encode()
-        tests.append(lambda _t, _p, record: record.key is not None and key in record.key)
-    if wanted.value:
-        value = wanted.value.encode()
-        tests.append(lambda _t, _p, record: record.value is not None and value in record.value)
-    if wanted.header:
-        name, equals, text = wanted.header.partition("=")
-        tests.append(lambda _t, _p, record: _has_header(record, name if equals else None, (text or name).encode()))
-    if wanted.expression:
-        accepts = compile_fields_filter(wanted.expression)
-        tests.append(lambda topic, partition, record: accepts(topic, partition, record))
-    return lambda topic, partition, record: all(test(topic, partition, record) for test in tests)
 
 
 def check(_viewer: Viewer, wanted: Wanted) -> None:
@@ -85,37 +53,46 @@ def check(_viewer: Viewer, wanted: Wanted) -> None:
     predicate(wanted)
 
 
-def _has_header(record: Record, name: str | None, text: bytes) -> bool:
-    return any(
-        (name is None or name == known) and value is not None and text in value for known, value in record.headers
-    )
-
-
 def search(viewer: Viewer, topic: str, wanted: Wanted, progress: Progress) -> Iterator[list[dict[str, Any]]]:
     """Messages that are wanted, in portions as they are found, until there are enough or the end is reached.
 
-    From the newest the search goes backwards, window by window; otherwise forwards.
+    From the newest the search goes backwards, window by window; otherwise forwards. A page without a filter is read
+    here; a search has a process of its own.
     """
-    accepts = predicate(wanted)
+    predicate(wanted)
     reader = Reader(viewer, topic, wanted.partitions)
-    backwards = wanted.start == "newest"
-    positions = dict(reader.ends) if backwards else reader.positions(wanted.start)
-    progress.total = sum(
-        max(0, (positions[key] - reader.starts[key]) if backwards else (reader.ends[key] - positions[key]))
-        for key in reader.keys
-    )
     limit = max(1, min(wanted.limit, MOST_SHOWN))
-    windows = reader.backwards(limit, wanted.filters) if backwards else reader.forwards(positions)
+    question = reader.question(wanted, limit)
+    progress.total = sum(end - start for start, end in question["spans"].values())
+    portions = _searched(viewer, question, progress) if wanted.filters else _page(reader, wanted, limit, progress)
+    for rows in portions:
+        viewer.require("viewer")
+        progress.found += len(rows)
+        yield rows
+    progress.done = True
+
+
+def _page(reader: Reader, wanted: Wanted, limit: int, progress: Progress) -> Iterator[list[dict[str, Any]]]:
+    backwards = wanted.start == "newest"
+    windows = reader.backwards(limit) if backwards else reader.forwards(reader.positions(wanted.start))
     for window, step in windows:
         progress.read += step
-        found = [(key, record) for key, record in window if accepts(topic, key[1], record)]
-        found.sort(key=lambda pair: (pair[1].timestamp, pair[1].offset), reverse=backwards)
-        found = found[: limit - progress.found]
-        progress.found += len(found)
-        yield [shown(topic, key[1], record) for key, record in found]
+        window.sort(key=lambda pair: (pair[1].timestamp, pair[1].offset), reverse=backwards)
+        yield [
+            shown(key[0], key[1], record, decoders=reader.decoders) for key, record in window[: limit - progress.found]
+        ]
         if progress.found >= limit or progress.stop.is_set():
-            break
-    progress.done = True
+            return
+
+
+def _searched(viewer: Viewer, question: dict[str, Any], progress: Progress) -> Iterator[list[dict[str, Any]]]:
+    def waits() -> None:
+        progress.waits = True
+
+    for answer in searches.pool.ask(viewer.user.name, question, progress.stop, waits):
+        progress.waits = False
+        progress.read += answer["read"]
+        yield answer["rows"]
 
 
 def messages(viewer: Viewer, topic: str, wanted: Wanted) -> list[dict[str, Any]]:
@@ -128,7 +105,8 @@ def messages(viewer: Viewer, topic: str, wanted: Wanted) -> list[dict[str, Any]]
 
 def message(viewer: Viewer, topic: str, partition: int, offset: int) -> dict[str, Any]:
     """One message whole (up to a megabyte), by its address."""
-    return shown(topic, partition, raw_message(viewer, topic, partition, offset), WHOLE_BYTES)
+    record = raw_message(viewer, topic, partition, offset)
+    return shown(topic, partition, record, WHOLE_BYTES, formats.decoders(viewer, topic))
 
 
 def raw_message(viewer: Viewer, topic: str, partition: int, offset: int) -> Record:
@@ -158,19 +136,29 @@ def tail(viewer: Viewer, topic: str, wanted: Wanted, stop: threading.Event) -> I
         except (BrokerUnreachable, ConnectionLost):
             records = []
             stop.wait(1.0)
-        found = [shown(topic, key[1], record) for key, record in records if accepts(topic, key[1], record)]
+        wanted_ones = [(key, record) for key, record in records if accepts(topic, key[1], record)]
+        found = [shown(topic, key[1], record, decoders=reader.decoders) for key, record in wanted_ones]
         yield found[-MOST_SHOWN:]
 
 
-def produce(viewer: Viewer, topic: str, row: dict[str, Any], partition: int = -1) -> dict[str, int]:
-    """One record, as `consume --json` prints it: key, value, headers, with encodings for bytes."""
+def produce(
+    viewer: Viewer, topic: str, row: dict[str, Any], partition: int = -1, *, encoded: bool = False
+) -> dict[str, int]:
+    """One record, as `consume --json` prints it: key, value, headers, with encodings for bytes.
+
+    With `encoded` key and value are JSON that the topic's formats turn into bytes.
+    """
     found = viewer.topic(topic)
     key, value, headers, _, _ = record_from_object(row, "the message")
+    if encoded:
+        viewer.require("editor")
+        chosen = formats.unmasked(viewer, topic)
+        key, value = encode(chosen, topic, "key", key), encode(chosen, topic, "value", value)
     if partition == -1:
         partition = partition_for(key, sorted(found.partitions))
     if partition not in found.partitions:
         raise usage_error(f"{topic} has no partition {partition}", f"it has {len(found.partitions)}")
-    with viewer.change("editor", "topic.produce", topic, partition=partition) as session:
+    with viewer.change(viewer.role_to_change(topic), "topic.produce", topic, partition=partition) as session:
         offset = session.client.run(
             lambda client: write(client, topic, partition, [(key, value, tuple(headers or ()))])
         )
@@ -203,15 +191,21 @@ class Reader:
 
     def __init__(self, viewer: Viewer, topic: str, partitions: tuple[int, ...]) -> None:
         found = viewer.topic(topic)
+        viewer.insist_on_reading(topic)
         unknown = set(partitions) - set(found.partitions)
         if unknown:
             raise UserError(f"{topic} has no partition {min(unknown)}", code=ExitCode.NOT_FOUND)
         self._session = viewer.session
         self._topic = topic
-        self._masks = viewer.policy.masked_fields(viewer.user.role, topic)
+        self._masks = viewer.policy.masks_of(viewer.user.role, topic)
+        self._formats = formats.unmasked(viewer, topic)
         self.keys: list[Key] = [(topic, index) for index in sorted(partitions or found.partitions)]
         self.starts = self._offsets(admin.EARLIEST)
         self.ends = self._offsets(admin.LATEST)
+
+    @cached_property
+    def decoders(self) -> Any:
+        return decoders(self._formats)
 
     def _offsets(self, at: int) -> dict[Key, int]:
         answers = self._session.client.list_offsets(dict.fromkeys(self.keys, at), read_committed=True)
@@ -229,6 +223,22 @@ class Reader:
         found = self._offsets(parse_time(text))
         return {key: offset if offset >= 0 else self.ends[key] for key, offset in found.items()}
 
+    def question(self, wanted: Wanted, most: int | None, form: str = "rows") -> dict[str, Any]:
+        """What a process is asked: all it needs to know, with what it must hide."""
+        backwards = wanted.start == "newest" and most is not None
+        starts = self.starts if wanted.start == "newest" else self.positions(wanted.start)
+        return {
+            "properties": dict(self._session.properties),
+            "topic": self._topic,
+            "spans": {key[1]: (starts[key], max(starts[key], self.ends[key])) for key in self.keys},
+            "backwards": backwards,
+            "most": most,
+            "wanted": asdict(wanted),
+            "masks": masks_as_data(self._masks),
+            "formats": self._formats,
+            "form": form,
+        }
+
     def forwards(self, positions: dict[Key, int]) -> Iterator[tuple[list[tuple[Key, Record]], int]]:
         for key in self.keys:
             position = positions[key]
@@ -239,10 +249,9 @@ class Reader:
                     break
                 position = following
 
-    def backwards(self, limit: int, searching: bool) -> Iterator[tuple[list[tuple[Key, Record]], int]]:
-        """Windows from the ends to the starts; small ones for a page, larger ones the longer a search goes on."""
+    def backwards(self, width: int) -> Iterator[tuple[list[tuple[Key, Record]], int]]:
+        """Windows from the ends to the starts, larger ones the longer it goes on."""
         tops = dict(self.ends)
-        width = max(1, limit if not searching else 1_000)
         while any(tops[key] > self.starts[key] for key in self.keys):
             window, step = [], 0
             for key in self.keys:

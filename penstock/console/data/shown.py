@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.protocol.records import Record
@@ -38,13 +39,37 @@ def _as_text(data: bytes, limit: int) -> tuple[str, str]:
     return "text", text
 
 
-def shown(topic: str, partition: int, record: Record, limit: int = PREVIEW_BYTES) -> dict[str, Any]:
+def decoded(data: bytes | None, decode: Callable[[bytes], Any] | None, limit: int) -> dict[str, Any] | None:
+    """Bytes as their format reads them, as JSON; what it cannot read as it is, with the reason in `problem`."""
+    plain = shown_bytes(data, limit)
+    if data is None or decode is None or plain is None:
+        return plain
+    found = decode(data)
+    if isinstance(found, dict) and set(found) == {"undecodable", "reason"}:
+        return {**plain, "problem": found["reason"]}
+    text = json.dumps(found, ensure_ascii=False, default=_as_json)
+    return {"kind": "json" if len(text) <= limit else "text", "text": text[:limit], "size": len(data),
+            "cut": len(text) > limit, "decoded": True}  # fmt: skip
+
+
+def _as_json(value: Any) -> Any:
+    return value.hex(" ") if isinstance(value, bytes) else str(value)
+
+
+def shown(
+    topic: str,
+    partition: int,
+    record: Record,
+    limit: int = PREVIEW_BYTES,
+    decoders: Mapping[str, Callable[[bytes], Any]] | None = None,
+) -> dict[str, Any]:
+    using = decoders or {}
     return {
         "topic": topic,
         "partition": partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp,
-        "key": shown_bytes(record.key, limit),
-        "value": shown_bytes(record.value, limit),
+        "key": decoded(record.key, using.get("key"), limit),
+        "value": decoded(record.value, using.get("value"), limit),
         "headers": [{"name": name, "value": shown_bytes(value, limit)} for name, value in record.headers],
     }

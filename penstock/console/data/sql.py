@@ -12,6 +12,7 @@ from typing import Any
 from penstock.console import workers
 from penstock.console.data.viewer import AccessDenied, Viewer
 from penstock.operate.errors import ExitCode, UserError, usage_error
+from penstock.operate.letters import SUFFIX
 from penstock.pipelines.adhoc_guard import insist_on_select, topics_of
 from penstock.pipelines.spec import SpecError
 
@@ -68,8 +69,11 @@ def query(
         raise usage_error(str(error)) from None
     for topic in topics_of(text):
         viewer.topic(topic)
+        viewer.insist_on_reading(topic)
         if viewer.policy.masked_fields(viewer.user.role, topic):
             raise AccessDenied(f"{topic} has fields that are masked for the role {viewer.user.role}: no SQL over it")
+        if _may_hold_letters(viewer, topic):
+            raise AccessDenied(f"{topic} may hold letters of topics that are hidden or masked: no SQL over it")
     question = {
         "ask": "sql",
         "text": text,
@@ -82,6 +86,16 @@ def query(
         return workers.spark.ask(question, max(1, min(seconds, MOST_SECONDS)), cancelled)
     finally:
         running.end(viewer.user.name, name)
+
+
+def _may_hold_letters(viewer: Viewer, topic: str) -> bool:
+    """Of topics with something to hide: SQL shows records as they are."""
+    policy, role = viewer.policy, viewer.user.role
+    if policy.sees_everything(role) and not policy.masks_something(role):
+        return False
+    specs = (row["spec"] for row in viewer.snapshot.pipelines)
+    named = {(spec.get("settings") or {}).get("dead_letter_topic") for spec in specs}
+    return topic.endswith(SUFFIX) or topic in named
 
 
 def cancel(viewer: Viewer, name: str = "query") -> None:

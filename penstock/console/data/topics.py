@@ -63,7 +63,7 @@ def consumers(viewer: Viewer, name: str) -> list[dict[str, Any]]:
     return [
         {"group": g.name, "state": g.state, "lag": g.lag_by_topic[name], "records_per_second": g.rate}
         for g in viewer.snapshot.groups.values()
-        if name in g.lag_by_topic
+        if name in g.lag_by_topic and viewer.sees_group(g.name, g.lag_by_topic)
     ]
 
 
@@ -77,9 +77,11 @@ def topic_configs(viewer: Viewer, name: str) -> list[dict[str, Any]]:
 def create_topic(
     viewer: Viewer, name: str, partitions: int = -1, replicas: int = -1, settings: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    if not viewer.sees(name):
+    if not viewer.allows(name):
         raise usage_error(f"a topic {name!r} would not be visible to {viewer.user.role}s")
-    with viewer.change("editor", "topic.create", name, partitions=partitions, replicas=replicas) as session:
+    with viewer.change(
+        viewer.role_to_change(name), "topic.create", name, partitions=partitions, replicas=replicas
+    ) as session:
         (row,) = create_topics(session, [name], partitions, replicas, settings)
         if row.error_code:
             raise admin.refuse(row.error_code, name, row.error_message or None)
@@ -88,7 +90,7 @@ def create_topic(
 
 def delete_topic(viewer: Viewer, name: str) -> None:
     viewer.topic(name)
-    with viewer.change("editor", "topic.delete", name) as session:
+    with viewer.change(viewer.role_to_change(name), "topic.delete", name) as session:
         (row,) = delete_topics(session, [name])
         if row.error_code:
             raise admin.refuse(row.error_code, name, row.error_message or None)
@@ -98,21 +100,21 @@ def grow(viewer: Viewer, name: str, partitions: int) -> None:
     current = len(viewer.topic(name).partitions)
     if partitions <= current:
         raise usage_error(f"{name} has {current} partitions already", f"name a number above {current}")
-    with viewer.change("editor", "topic.grow", name, partitions=partitions) as session:
+    with viewer.change(viewer.role_to_change(name), "topic.grow", name, partitions=partitions) as session:
         grow_topic(session, name, partitions)
 
 
 def empty(viewer: Viewer, name: str) -> None:
     """Drop all records; the topic stays."""
     found = viewer.topic(name)
-    with viewer.change("editor", "topic.empty", name) as session:
+    with viewer.change(viewer.role_to_change(name), "topic.empty", name) as session:
         delete_records(session, name, dict.fromkeys(found.partitions, EMPTY_WITH))
 
 
 def configure(viewer: Viewer, name: str, changes: Mapping[str, str | None]) -> None:
     """Set settings; None takes one back to its default."""
     viewer.topic(name)
-    with viewer.change("editor", "topic.configure", name, changes=dict(changes)) as session:
+    with viewer.change(viewer.role_to_change(name), "topic.configure", name, changes=dict(changes)) as session:
         configs.check_names(session, admin.TOPIC_RESOURCE, name, list(changes))
         rows = [(key, 1 if value is None else 0, value) for key, value in changes.items()]
         admin.alter_configs(session, admin.TOPIC_RESOURCE, name, rows)

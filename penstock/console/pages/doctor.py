@@ -29,6 +29,7 @@ MEANINGS = {
     "transactions": "no transaction is open for long or without an owner",
     "settings": "no setting is risky",
     "copies": "internal topics are kept on as many brokers as there should be",
+    "machines": "copies of a partition lie on different machines",
 }
 
 

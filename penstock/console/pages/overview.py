@@ -76,13 +76,21 @@ class _Tiles:
             self._size = Tile("On disk")
 
     def show(self, now: dict[str, Any]) -> None:
-        self._brokers.show(str(now["brokers"]), hint=f"controller is {now['controller']}")
-        self._topics.show(numbers.count(now["topics"]), hint=numbers.plural(now["partitions"], "partition"))
+        brokers = now["brokers"]
+        self._brokers.show(str(brokers), _unit(brokers, "broker"), hint=f"{now['controller']} is the controller")
+        topics = now["topics"]
+        self._topics.show(
+            numbers.count(topics), _unit(topics, "topic"), hint=numbers.plural(now["partitions"], "partition")
+        )
         offline, short = now["offline_partitions"], now["under_replicated_partitions"]
-        self._replicas.show(numbers.count(offline), "partitions", tone="problem" if offline else "ok")
-        self._short.show(numbers.count(short), "partitions", tone="warning" if short else "ok")
+        self._replicas.show(numbers.count(offline), _unit(offline, "partition"), tone="problem" if offline else "ok")
+        self._short.show(numbers.count(short), _unit(short, "partition"), tone="warning" if short else "ok")
         self._lag.show(numbers.count(now["lag"]), "records", hint=numbers.plural(now["groups"], "group"))
         self._size.show(*numbers.size(now["bytes"]), hint="all replicas")
+
+
+def _unit(value: int, noun: str) -> str:
+    return noun if value == 1 else f"{noun}s"
 
 
 def _groups(here: Here, now: dict[str, Any]) -> None:

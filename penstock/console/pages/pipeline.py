@@ -6,7 +6,7 @@ from typing import Any
 
 from nicegui import ui
 
-from penstock.console.data import overview, pipelines
+from penstock.console.data import overview, pipelines, spark_pages
 from penstock.console.page import Here, Page, segment
 from penstock.console.pages.pipeline_editor import SpecEditor
 from penstock.console.pages.pipeline_letters import LettersTab
@@ -28,6 +28,7 @@ from penstock.console.widgets.pieces import (
 REFRESH_SECONDS = 3.0
 SPAN_SECONDS = 3600
 TABS = {"figures": "Figures", "letters": "Dead letters", "spec": "Spec", "log": "Log"}
+ALL = "all queries"
 FRAME = 100  # what page and panel keep free at their edges
 
 
@@ -36,6 +37,7 @@ async def build(here: Here) -> None:
     now = await here.viewer.ask(pipelines.flow, name)
     with title_row(name):
         state = state_pill(now["state"])
+        spark_link = _spark_link(here, name)
         if here.viewer.may("admin"):
             _actions(here, name)
     error = ui.element("div").classes("pk-note pk-problem").props("role=alert")
@@ -93,6 +95,7 @@ async def build(here: Here) -> None:
         _show_state(state, now["state"])
         error.set_visibility(bool(now["error"]))
         error_words.text = now["error"] or ""
+        spark_link.set_visibility(here.viewer.may("editor") and spark_pages.told(here.viewer, name) is not None)
         tiles.show(now)
         picture.show(now["graph"])
         charts.see(query["query"] for query in now["queries"])
@@ -103,6 +106,15 @@ async def build(here: Here) -> None:
     await refresh()
     await open_tab()
     here.every(REFRESH_SECONDS, refresh)
+
+
+def _spark_link(here: Here, name: str) -> ui.element:
+    """To Spark's own pages of it, while there are some."""
+    with ui.element("a").classes("pk-link").props("target=_blank rel=noopener") as made:
+        ui.label("Spark pages")
+    made.props["href"] = f"{here.base_path}/spark/{segment(here.viewer.cluster.name)}/{segment(name)}/"
+    made.set_visibility(False)
+    return made
 
 
 def _show_state(pill: ui.label, state: str) -> None:
@@ -124,20 +136,23 @@ class _Tiles:
         queries = now["queries"]
         runs = now["state"] == "running"
         rows = sum(query.get("rows_per_second") or 0.0 for query in queries) if runs else 0.0
-        self._rows.show(numbers.count(rows), "rows/s", hint=f"queries: {len(queries)}")
-        lags = [query["lag"] for query in queries if query.get("lag") is not None]
-        self._lag.show(numbers.count(max(lags, default=None)), "records", hint="not yet read")
+        self._rows.show(
+            numbers.count(rows), "rows/s", hint=f"in {len(queries)} {'query' if len(queries) == 1 else 'queries'}"
+        )
+        self._lag.show(numbers.count(now["lag"]), "records", hint="not yet read")
         batch = max((query.get("batch_ms") or 0 for query in queries), default=None) if runs else None
         self._batch.show(numbers.duration(batch), hint="the last one took")
         late = max((query["watermark_seconds"] for query in queries if query.get("watermark_seconds")), default=None)
-        self._watermark.show(numbers.seconds(late), hint="behind the clock" if late is not None else "none")
+        dropped = [query["late"] for query in queries if query.get("late") is not None]
+        told = f", {numbers.plural(sum(dropped), 'row')} came too late" if dropped else ""
+        self._watermark.show(numbers.seconds(late), hint=f"{'behind the clock' if late is not None else 'none'}{told}")
         held = sum(query.get("state_bytes") or 0 for query in queries)
         kept = numbers.plural(sum(query.get("state_rows") or 0 for query in queries), "row")
         self._state.show(*numbers.size(held), hint=f"{kept} remembered")
 
 
 class _Charts:
-    """A line for each query."""
+    """A line for each query; the lag is of all together, because they commit as one group."""
 
     KINDS = (
         ("rows", "Rows read", "per second", "rows/s"),
@@ -169,12 +184,15 @@ class _Charts:
             with ui.element("div").classes("pk-grid"):
                 for kind, title, sub, unit in self.KINDS:
                     with panel(title, sub=f"{sub}, the last hour"):
-                        label = f"{title} of each query, {sub}"
-                        self._charts[kind] = TimeChart(self._queries, unit=unit, label=label, area=False)
+                        label = f"{title} of {ALL if kind == 'lag' else 'each query'}, {sub}"
+                        lines = [ALL] if kind == "lag" else self._queries
+                        self._charts[kind] = TimeChart(lines, unit=unit, label=label, area=False)
 
     async def refresh(self, here: Here) -> None:
         for kind, chart in list(self._charts.items()):
             names = {f"pipeline:{self._name}:{query}:{kind}": query for query in self._queries}
+            if kind == "lag":
+                names = {f"group:{pipelines.group_of(self._name)}:lag": ALL}
             figures = await here.viewer.ask(overview.figures, list(names), SPAN_SECONDS)
             chart.show({names[series]: points for series, points in figures.items()})
 

@@ -38,12 +38,14 @@ class SpecEditor:
     ) -> None:
         self._here, self._generation, self._on_applied = here, generation, on_applied
         self._newest = 0
-        self._may = here.viewer.may("admin")
+        self._may = here.viewer.may("editor")
         self._text = ui.textarea(value=content).classes("pk-editor").style("width: 100%")
         self._text.props('outlined debounce=500 spellcheck=false aria-label="Pipeline in YAML"')
         if not self._may:
             self._text.props("readonly")
-            ui.label("Changing a pipeline takes the role admin.").classes("pk-sub")
+            ui.label(
+                "Changing a pipeline takes the role editor, or admin for what runners do not open to editors."
+            ).classes("pk-sub")
             return
         self._note = ui.element("div").classes("pk-note").props("role=status")
         with self._note:

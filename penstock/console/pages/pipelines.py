@@ -24,7 +24,7 @@ async def build(here: Here) -> None:
         return page_of(await here.viewer.ask(pipelines.summaries), query)
 
     with title_row("Pipelines", "what reads, changes and writes records by itself"):
-        if here.viewer.may("admin"):
+        if here.viewer.may("editor"):
             primary("New pipeline", lambda: _new(here), icon="add")
     with panel(flush=True):
         table = ServerTable(

@@ -25,6 +25,12 @@ TABS = {
     "settings": "Settings",
 }
 
+AFTERWARDS = {
+    "delete": "then deleted",
+    "compact": "the newest of each",
+    "compact,delete": "newest of each key, then deleted",
+}
+
 
 async def build(here: Here) -> None:
     name = here.arguments["name"]
@@ -110,9 +116,8 @@ class _Tiles:
         self._partitions.show(str(len(rows)), tone=tone, hint=hint)
         configs = topic["configs"]
         kept = numbers.duration(float(configs["retention.ms"])) if configs.get("retention.ms") else numbers.NOTHING
-        self._kept.show(
-            "by key" if configs.get("cleanup.policy") == "compact" else kept, hint=configs.get("cleanup.policy", "")
-        )
+        policy = configs.get("cleanup.policy", "")
+        self._kept.show("by key" if policy == "compact" else kept, hint=AFTERWARDS.get(policy, policy))
 
 
 async def _partitions(topic: dict[str, Any]) -> ServerTable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,9 +13,11 @@ from nicegui import background_tasks, ui
 
 from penstock.client.errors import ClientError
 from penstock.console.data import messages
-from penstock.console.data.messages import Progress, Wanted
+from penstock.console.data.messages import Progress
 from penstock.console.page import Here, segment
+from penstock.console.pages.topic_formats import formats_dialog
 from penstock.console.pages.topic_produce import produce_dialog
+from penstock.console.search.wanted import Wanted
 from penstock.console.widgets import numbers
 from penstock.console.widgets.dialogs import attempt, described, dialog
 from penstock.console.widgets.pieces import (
@@ -31,7 +34,7 @@ from penstock.operate.errors import UserError
 
 STARTS = {"newest": "Newest first", "oldest": "Oldest first", "offset": "From an offset", "time": "From a time"}
 KEPT_LIVE = 200
-CELL = '<q-td :props="props"><span class="pk-cell pk-mono">{{ props.value }}</span></q-td>'
+CELL = '<q-td :props="props"><span class="pk-cell pk-cell-%s pk-mono">{{ props.value }}</span></q-td>'
 
 
 class MessagesTab:
@@ -73,6 +76,11 @@ class MessagesTab:
                 ui.select([50, 100, 500], value=50, label="At most").props("outlined dense").style("width: 100px")
             )
             ui.element("div").classes("pk-grow")
+            plain("Download", self._download, icon="download").tooltip("all that the search finds, as JSON lines")
+            if self._here.viewer.may("editor"):
+                plain("Format", self._choose_formats, icon="data_object").tooltip(
+                    "Avro, Protobuf, numbers: how it is read"
+                )
             self._live_button = plain("Follow live", self._toggle_live, icon="play_arrow")
             if self._here.viewer.may("editor"):
                 plain("Produce", lambda: produce_dialog(self._here, self._topic, self._after_produce), icon="edit")
@@ -82,10 +90,11 @@ class MessagesTab:
             self._header = ui.input("Header (name=text)").props("outlined dense clearable").style("flex: 1 1 150px")
             self._expression = ui.input("Expression").props("outlined dense clearable").style("flex: 2 1 220px")
             self._expression.tooltip('value.amount > 100 and key.startswith("eu-")')
+            self._exact = ui.checkbox("Whole field").props("dense")
+            self._exact.tooltip("key, value and header are equal to these texts, instead of holding them")
             for field in (self._key, self._value, self._header, self._expression, self._position):
                 field.on("keydown.enter", self._browse)
             primary("Search", self._browse, icon="search")
-            plain("Download", self._download, icon="download").tooltip("all that the search finds, as JSON lines")
 
     def _wanted(self) -> Wanted:
         start = str(self._start.value)
@@ -99,6 +108,7 @@ class MessagesTab:
             value=self._value.value or "",
             header=self._header.value or "",
             expression=self._expression.value or "",
+            exact=bool(self._exact.value),
         )
 
     async def _download(self) -> None:
@@ -108,7 +118,8 @@ class MessagesTab:
             return
         words = [
             ("start", wanted.start), ("key", wanted.key), ("value", wanted.value), ("header", wanted.header),
-            ("expression", wanted.expression), *(("partition", str(index)) for index in wanted.partitions),
+            ("expression", wanted.expression), ("exact", "true" if wanted.exact else ""),
+            *(("partition", str(index)) for index in wanted.partitions),
         ]  # fmt: skip
         query = urlencode([(name, value) for name, value in words if value])
         ui.download.from_url(f"{self._api_path}/messages.jsonl?{query}", f"{self._name}.jsonl")
@@ -155,7 +166,7 @@ class MessagesTab:
         self._table.props('flat rows-per-page-label="Rows" :rows-per-page-options="[50,100,500]"')
         self._table.classes("pk-messages")
         for name in ("key", "value"):
-            self._table.add_slot(f"body-cell-{name}", CELL)
+            self._table.add_slot(f"body-cell-{name}", CELL % name)
         self._table.on("rowClick", self._on_row, [[], ["id"], []])
         with self._table.add_slot("no-data"), ui.element("div").style("width: 100%"):
             empty_state(
@@ -197,13 +208,16 @@ class MessagesTab:
                     return
                 found += portion
                 self._tell_progress(progress)
+        except asyncio.CancelledError:  # the page was left before it was built
+            progress.stop.set()
+            raise
         except (UserError, ClientError) as error:
             self._end_search(described(error))
             return
         self._put(found)
         read = f"{numbers.count(progress.read)} of {numbers.count(progress.total)} offsets read"
         stopped = ", stopped" if progress.stop.is_set() else ""
-        self._end_search(f"{numbers.count(len(found))} messages, {read}{stopped}")
+        self._end_search(f"{numbers.plural(len(found), 'message')}, {read}{stopped}")
 
     def _begin_search(self) -> None:
         self._words.text = "reading…"
@@ -213,7 +227,8 @@ class MessagesTab:
 
     def _tell_progress(self, progress: Progress) -> None:
         self._bar.set_value(min(1.0, progress.read / progress.total) if progress.total else 1.0)
-        self._words.text = f"{numbers.count(progress.found)} found in {numbers.count(progress.read)} offsets"
+        found = f"{numbers.count(progress.found)} found in {numbers.count(progress.read)} offsets"
+        self._words.text = "waiting until another search ends…" if progress.waits else found
 
     def _end_search(self, words: str) -> None:
         self._bar.set_visibility(False)
@@ -238,11 +253,8 @@ class MessagesTab:
 
     async def _follow(self, stop: threading.Event) -> None:
         self._live_button.props("icon=pause").set_text("Pause")
-        self._words.text = "following: new messages come on top"
-        wanted = self._wanted()
-        wanted = Wanted(
-            "newest", wanted.partitions, KEPT_LIVE, wanted.key, wanted.value, wanted.header, wanted.expression
-        )
+        self._words.text = "looking where the topic ends…"
+        wanted = replace(self._wanted(), start="newest", limit=KEPT_LIVE)
         shown = list(self._rows.values())
         try:
             portions: Iterator[list[dict[str, Any]]] = await self._here.viewer.ask(
@@ -252,6 +264,7 @@ class MessagesTab:
                 if self._table.is_deleted or self._table.client.has_socket_connection is False or stop.is_set():
                     stop.set()
                     return
+                self._words.text = "following: new messages come on top"
                 if portion:
                     shown = (portion[::-1] + shown)[:KEPT_LIVE]
                     self._put(shown)
@@ -262,6 +275,9 @@ class MessagesTab:
     async def _after_produce(self) -> None:
         if self._live is None:
             await self._browse()
+
+    async def _choose_formats(self) -> None:
+        await attempt(lambda: formats_dialog(self._here, self._name, self._browse))
 
     # --- one message
 

@@ -25,6 +25,7 @@ def produce_dialog(
         value = ui.textarea("Value", value=_text(like, "value")).props("outlined autofocus input-class=pk-mono rows=6")
         tombstone = ui.checkbox("Tombstone (null value)", value=like is not None and like["value"] is None)
         headers = ui.textarea("Headers, one name=value a line", value=_headers(like)).props("outlined rows=2")
+        encoded = ui.checkbox("Encode as this topic is read (Format)", value=bool(like and _is_decoded(like)))
         choices = {-1: "By key"} | {row["partition"]: str(row["partition"]) for row in topic["partitions"]}
         partition = ui.select(choices, value=-1, label="Partition").props("outlined dense")
 
@@ -35,7 +36,9 @@ def produce_dialog(
                     "value": None if tombstone.value else value.value or "",
                     "headers": _parsed(headers.value or ""),
                 }
-                written = await here.viewer.ask(messages.produce, name, row, int(partition.value))
+                written = await here.viewer.ask(
+                    messages.produce, name, row, int(partition.value), encoded=bool(encoded.value)
+                )
                 ui.notify(
                     f"written to partition {written['partition']} at {written['offset']}",
                     type="positive",
@@ -48,6 +51,10 @@ def produce_dialog(
             return good
 
         buttons(made, "Produce", produce)
+
+
+def _is_decoded(like: dict[str, Any]) -> bool:
+    return any((like[part] or {}).get("decoded") for part in ("key", "value"))
 
 
 def _text(like: dict[str, Any] | None, field: str) -> str:

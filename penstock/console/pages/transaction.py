@@ -42,7 +42,7 @@ async def build(here: Here) -> None:
                 Column(
                     "held_back",
                     "Held back",
-                    text=lambda row: numbers.rate_text(row["held_back"], "records"),
+                    text=lambda row: numbers.plural(row["held_back"], "record"),
                     right=True,
                 ),
             ],
@@ -98,7 +98,9 @@ class _Tiles:
     def show(self, now: dict[str, Any]) -> None:
         held = sum(row["held_back"] or 0 for row in now["held_back"])
         hint = f"in {numbers.plural(len(now['partitions']), 'partition')}"
-        self._held.show(numbers.count(held), "records", tone="warning" if held else "", hint=hint)
+        self._held.show(
+            numbers.count(held), "record" if held == 1 else "records", tone="warning" if held else "", hint=hint
+        )
         age = now["age_seconds"]
         tone = "warning" if age is not None and age > LONG_SECONDS else ""
         self._age.show(numbers.seconds(age), tone=tone, hint="since its first record")

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from penstock.client.errors import BrokerUnreachable, ClientError, ConnectionLost, KafkaError
+from penstock.client.errors import AuthenticationFailed, BrokerUnreachable, ClientError, ConnectionLost, KafkaError
 from penstock.console.context import Context
 from penstock.console.data import paging
 from penstock.console.data.viewer import AccessDenied, Viewer
@@ -86,7 +86,7 @@ def create_app(context: Context) -> FastAPI:
 
 
 def status_of(error: Exception) -> int:
-    if isinstance(error, AccessDenied):
+    if isinstance(error, AccessDenied | AuthenticationFailed):
         return 403
     if isinstance(error, UserError):
         return STATUS.get(error.code, 409)

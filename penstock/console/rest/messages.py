@@ -7,19 +7,19 @@ import json
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import Depends, Path, Query
 from fastapi.responses import Response, StreamingResponse
 
 from penstock.client.errors import ClientError
-from penstock.console.data import downloads, messages
-from penstock.console.data.messages import Wanted
+from penstock.console.data import downloads, formats, messages
 from penstock.console.data.viewer import Viewer
 from penstock.console.rest import models
 from penstock.console.rest.app import Asker, new_router
 from penstock.console.rest.topics import Topic
+from penstock.console.search.wanted import Wanted
 from penstock.operate.errors import UserError
 
 router = new_router("messages")
@@ -41,8 +41,9 @@ def wanted(
     value: Words = "",
     header: Words = "",
     expression: Annotated[str, Query(max_length=2000, description="As of `penstock consume --filter`.")] = "",
+    exact: Annotated[bool, Query(description="key, value and header are whole ones, not parts.")] = False,
 ) -> Wanted:
-    return Wanted(start, tuple(partition or ()), limit, key, value, header, expression)
+    return Wanted(start, tuple(partition or ()), limit, key, value, header, expression, exact)
 
 
 What = Annotated[Wanted, Depends(wanted)]
@@ -66,7 +67,21 @@ def download_messages(viewer: Asker, topic: Topic, what: What) -> StreamingRespo
 
 @router.post("/topics/{topic}/messages", status_code=201)
 def produce(viewer: Asker, topic: Topic, body: models.NewMessage) -> dict[str, int]:
-    return messages.produce(viewer, topic, body.model_dump(exclude={"partition"}), body.partition)
+    return messages.produce(
+        viewer, topic, body.model_dump(exclude={"partition", "encode"}), body.partition, encoded=body.encode
+    )
+
+
+@router.get("/topics/{topic}/formats")
+def list_formats(viewer: Asker, topic: Topic) -> dict[str, Any]:
+    """How keys and values are read: kind, schema, registry."""
+    return formats.of_topic(viewer, topic)
+
+
+@router.put("/topics/{topic}/formats/{part}")
+def choose_format(viewer: Asker, topic: Topic, part: Literal["key", "value"], body: models.Format) -> dict[str, Any]:
+    formats.choose(viewer, topic, part, body.kind, body.schema_text, body.registry)
+    return formats.of_topic(viewer, topic)
 
 
 @router.get("/topics/{topic}/messages/{partition}/{offset}")

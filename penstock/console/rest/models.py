@@ -48,6 +48,15 @@ class NewMessage(Body):
     value_encoding: Literal["base64"] | None = None
     headers: list[Header] = Field(default=[], max_length=1000)
     partition: Annotated[int, Field(ge=-1, le=2**31 - 1)] = -1
+    encode: Annotated[bool, Field(description="Key and value are JSON for the topic's formats.")] = False
+
+
+class Format(Body):
+    """How keys or values are read; an empty kind: as they are."""
+
+    kind: Annotated[str, Field(max_length=20)]
+    schema_text: Annotated[str, Field(max_length=500_000, alias="schema")] = ""
+    registry: Annotated[str, Field(max_length=500)] = ""
 
 
 class Reset(Body):

@@ -40,7 +40,10 @@ class TimeChart:
             "grid": {"left": 8, "right": 12, "top": 30, "bottom": 4, "containLabel": True},
             "legend": {
                 "show": len(self._names) > 1,
+                # In one line beside the unit, which it covered on a phone; with arrows if there is too little room.
+                "type": "scroll",
                 "top": 0,
+                "left": 72,
                 "right": 0,
                 "icon": "roundRect",
                 "itemWidth": 10,

@@ -8,6 +8,7 @@ from typing import Any
 
 from nicegui import ui
 
+from penstock.base.printable import printable
 from penstock.client.errors import ClientError
 from penstock.console.widgets.pieces import danger, plain, primary, text
 from penstock.operate.errors import UserError
@@ -15,7 +16,8 @@ from penstock.operate.errors import UserError
 
 def tell(message: str, *, good: bool = True) -> None:
     """A short word about what was done."""
-    ui.notify(message, type="positive" if good else "negative", position="bottom-right", timeout=4000 if good else 9000)
+    words = printable(message)
+    ui.notify(words, type="positive" if good else "negative", position="bottom-right", timeout=4000 if good else 9000)
 
 
 def described(error: Exception) -> str:

@@ -12,7 +12,7 @@ from penstock.console.data.pipeline_graph import Slot, layers
 from penstock.console.widgets import numbers
 from penstock.console.widgets.pieces import state_tone, text
 
-HEIGHT, GAP, LANE = 68, 76, 24
+HEIGHT, GAP, LANE = 68, 80, 24
 LEAST_ACROSS = 560
 ICONS = {"source": "input", "sql": "functions", "operator": "settings_suggest", "python": "code", "sink": "output"}
 WORDS = {"source": "source", "sql": "view", "operator": "operator", "python": "function", "sink": "sink"}
@@ -46,7 +46,8 @@ class FlowGraph:
             )
         for edge in graph["edges"]:
             label = self._labels[edge["from"], edge["to"]]
-            label.text = "" if edge["rate"] is None else numbers.rate_text(edge["rate"], "rows/s")
+            # On two lines: beside each other they would be wider than what is free between two boxes.
+            label.text = "" if edge["rate"] is None else f"{numbers.count(edge['rate'])}\nrows/s"
             label.set_visibility(edge["rate"] is not None)
 
     # --- drawing
@@ -97,7 +98,8 @@ class FlowGraph:
         [start], [end] = middles[edge["from"], ""], middles[edge["to"], ""]
         lane = middles.get((edge["from"], edge["to"]), [])
         if self._vertical:
-            return [(start[0], start[1] + HEIGHT / 2), *lane, (end[0], end[1] - HEIGHT / 2 - 7)]
+            beside = [point for x, y in lane for point in ((x, y - HEIGHT / 2), (x, y + HEIGHT / 2))]
+            return [(start[0], start[1] + HEIGHT / 2), *beside, (end[0], end[1] - HEIGHT / 2 - 7)]
         half = self._width / 2
         passing = [point for x, y in lane for point in ((x - half, y), (x + half, y))]
         return [(start[0] + half, start[1]), *passing, (end[0] - half - 7, end[1])]
@@ -127,8 +129,9 @@ class FlowGraph:
                 text("span", node["detail"] if node["detail"] != node["what"] else "", "pk-sub pk-cut")
             else:
                 text("span", node["detail"], "pk-sub pk-cut pk-mono")
-            if node["detail"]:
-                with ui.tooltip().classes("pk-tip"):
+            with ui.tooltip().classes("pk-tip"):
+                text("b", node["name"])
+                if node["detail"]:
                     ui.label(node["detail"])
         return box
 

@@ -18,7 +18,9 @@ def count(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 10 or value == int(value) else f"{value:.1f}"
 
 
-def plural(value: int, noun: str) -> str:
+def plural(value: int | None, noun: str) -> str:
+    if value is None:
+        return NOTHING
     return f"{count(value)} {noun}" if value == 1 else f"{count(value)} {noun}s"
 
 
@@ -57,9 +59,12 @@ def duration(milliseconds: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A length of time of which whole seconds matter: 0 s, 42 s, 3.5 min."""
+    """A length of time of which whole seconds matter: 0 s, 42 s, 3 min 30 s, 2.5 h."""
     if value is None:
         return NOTHING
+    whole = round(value)
+    if 120 <= whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
     return f"{value:.0f} s" if value < 120 else duration(value * 1000)
 
 

@@ -9,13 +9,16 @@ from typing import Any
 
 from nicegui import ui
 
+from penstock.base.printable import printable, printable_cell
+from penstock.console.widgets import waiting
+
 TONES = {"ok": "pk-ok", "warning": "pk-warning", "problem": "pk-problem", "accent": "pk-accent", "": ""}
 
 
 def text(tag: str, content: str, classes: str = "") -> ui.element:
     """An element with plain text in it: never taken for HTML."""
     with ui.element(tag).classes(classes) as made:
-        ui.label(content).style("display: contents")
+        ui.label(printable(content)).style("display: contents")
     return made
 
 
@@ -34,6 +37,7 @@ def panel(title: str = "", *, flush: bool = False, sub: str = "") -> Iterator[ui
 @contextmanager
 def title_row(title: str, sub: str = "") -> Iterator[None]:
     """The page's one `<h1>`, with what belongs beside it."""
+    waiting.over()
     with ui.element("div").classes("pk-title"):
         text("h1", title)
         if sub:
@@ -161,6 +165,8 @@ def shown_value(value: dict[str, Any] | None) -> None:
     if value["kind"] == "json":
         content = json.dumps(json.loads(content), indent=2, ensure_ascii=False)
     code(content)
+    if value.get("problem"):
+        ui.label(f"shown as it is: {value['problem']}").classes("pk-sub")
     if value["cut"]:
         ui.label(f"only the beginning is shown; it has {value['size']:,} bytes").classes("pk-sub")
 
@@ -169,5 +175,5 @@ def one_line(value: dict[str, Any] | None) -> str:
     """The beginning of a key or value for a table's cell."""
     if value is None:
         return "null"
-    start = " ".join(str(value["text"])[:200].split())
+    start = printable_cell(" ".join(str(value["text"])[:200].split()))
     return start if start else ("(empty)" if value["size"] == 0 else start)

@@ -8,6 +8,7 @@ from typing import Any
 
 from nicegui import ui
 
+from penstock.base.printable import printable_cell
 from penstock.console.data.paging import Page, Query, Row, page_of
 from penstock.console.widgets.pieces import empty_state
 
@@ -27,7 +28,8 @@ class Column:
 
 
 LINK = (
-    '<q-td :props="props"><a v-if="props.row._link_{name}" :href="props.row._link_{name}">{{{{ props.value }}}}</a>'
+    '<q-td :props="props"><a v-if="props.row._link_{name}" :href="props.row._link_{name}" '
+    'class="pk-name" :title="props.value">{{{{ props.value }}}}</a>'
     "<template v-else>{{{{ props.value }}}}</template></q-td>"
 )
 PILL = (
@@ -156,6 +158,8 @@ class ServerTable:
         made: dict[str, Any] = {self._key: row.get(self._key)}
         for column in self._columns:
             made[column.name] = column.text(row) if column.text else row.get(column.name)
+            if column.link or isinstance(made[column.name], str):
+                made[column.name] = printable_cell(str(made[column.name]))
             if column.link:
                 made[f"_link_{column.name}"] = column.link(row)
             if column.tone:

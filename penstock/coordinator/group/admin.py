@@ -81,7 +81,7 @@ def describe_classic(shard: GroupShard, group_id: str) -> ClassicDescription:
             member.client_id,
             member.client_host,
             member.metadata(group.protocol) if stable else b"",
-            member.assignment if stable else b"",
+            member.assignment,
         )
         for member in group.members.values()
     ]

@@ -19,6 +19,7 @@ from penstock.coordinator.group.consumer_protocol import PROTOCOL_TYPE, decode_s
 from penstock.coordinator.group.consumer_target import waits_for_release
 from penstock.coordinator.group.journal import Cause
 from penstock.coordinator.group.records import Assignment, ClassicProtocols
+from penstock.coordinator.group.subscriptions import Patterns
 from penstock.coordinator.runtime import Write
 from penstock.coordinator.shard_log import Record
 from penstock.coordinator.wire import MalformedRecord
@@ -72,7 +73,11 @@ class ClassicInConsumer:
             classic=ClassicProtocols(request.session_timeout_ms, request.protocols),
         )
         owned = self._owned(subscription.owned)
-        as_heartbeat = HeartbeatRequest(request.group_id, updated.member_id, member.member_epoch, owned=owned)
+        # What the others' patterns match is looked up for them, with their rights.
+        others = Patterns(self._heartbeat.context.topics.version(), {})
+        as_heartbeat = HeartbeatRequest(
+            request.group_id, updated.member_id, member.member_epoch, owned=owned, patterns=others
+        )
         write = self._heartbeat.proceed(group, member, updated, replaced, as_heartbeat, written, now_ms)
         finish = write.on_committed
         result: HeartbeatResult = write.response
@@ -168,24 +173,39 @@ class ClassicInConsumer:
 
     def sync(self, group: ConsumerGroup, request: SyncRequest, reply: SyncReply) -> Write:
         error = self._check(group, request.member_id, request.instance_id, request.generation)
-        if error is ErrorCode.NONE and request.protocol_type not in (None, PROTOCOL_TYPE):
-            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         member = group.members.get(request.member_id)
-        if error is ErrorCode.NONE and member is not None and self._must_join_first(group, member):
-            error = ErrorCode.REBALANCE_IN_PROGRESS
         if error is not ErrorCode.NONE or member is None or member.classic is None:
             reply(SyncResult(error))
             return Write()
+        protocol = member.classic.protocols[0][0]
+        if request.protocol_type not in (None, PROTOCOL_TYPE) or request.protocol not in (None, protocol):
+            reply(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+            return Write()
+        # One that gives partitions back has joined already: it syncs to learn which, and joins again after that.
+        if self._is_behind(group, member) and member.state is not MemberState.UNREVOKED_PARTITIONS:
+            self._watch_join(group, member)
+            reply(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+            return Write()
         self.context.timers.cancel(("consumer-sync", group.group_id, member.member_id))
         self._heartbeat.watch(group, member)
-        protocol = member.classic.protocols[0][0]
         reply(SyncResult(ErrorCode.NONE, PROTOCOL_TYPE, protocol, serialized_assignment(member.assigned, self.context)))
         return Write()
 
     @staticmethod
-    def _must_join_first(group: ConsumerGroup, member: ConsumerMember) -> bool:
-        """One that gives partitions back has joined already: it syncs to learn which, and joins again after that."""
-        return member.member_epoch < group.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS
+    def _is_behind(group: ConsumerGroup, member: ConsumerMember) -> bool:
+        """Whether a join would bring it something new: an assignment that is there, not one that is still to be made.
+
+        Consumers have it made by their heartbeats. Without any, a join of ours has to.
+        """
+        if member.member_epoch < group.target_epoch:
+            return True
+        return member.member_epoch < group.epoch and all(one.classic is not None for one in group.members.values())
+
+    def _watch_join(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        name = ("consumer-join", group.group_id, member.member_id)
+        if not self.context.timers.pending(name):
+            fence = self._fence(group.group_id, member.member_id, "did not rejoin in time")
+            self.context.timers.schedule(name, member.rebalance_timeout_ms, group.group_id, fence)
 
     def heartbeat(self, group: ConsumerGroup, member_id: str, generation: int, instance_id: str | None) -> ErrorCode:
         error = self._check(group, member_id, instance_id, generation)
@@ -194,13 +214,9 @@ class ClassicInConsumer:
         member = group.members[member_id]
         self._heartbeat.watch(group, member)
         free_now = member.state is MemberState.UNRELEASED_PARTITIONS and not waits_for_release(group, member)
-        must_rejoin = member.member_epoch < group.epoch or member.state is MemberState.UNREVOKED_PARTITIONS or free_now
-        if not must_rejoin:
+        if not (self._is_behind(group, member) or member.state is MemberState.UNREVOKED_PARTITIONS or free_now):
             return ErrorCode.NONE
-        name = ("consumer-join", group.group_id, member_id)
-        if not self.context.timers.pending(name):
-            fence = self._fence(group.group_id, member_id, "did not rejoin in time")
-            self.context.timers.schedule(name, member.rebalance_timeout_ms, group.group_id, fence)
+        self._watch_join(group, member)
         return ErrorCode.REBALANCE_IN_PROGRESS
 
     # Leave ---------------------------------------------------------------------------------------------------

@@ -198,13 +198,13 @@ def _check_consumer_commit(
 ) -> ErrorCode:
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if member.classic is not None:
-        return ErrorCode.NONE if epoch == member.member_epoch else ErrorCode.ILLEGAL_GENERATION
     if epoch == member.member_epoch:
         return ErrorCode.NONE
     topics = {topic: shard.context.topics.by_name(topic) for topic in {entry.topic for entry in entries}}
     places = [(info.topic_id if (info := topics[entry.topic]) else None, entry.partition) for entry in entries]
-    return ErrorCode.NONE if group.may_commit(member, epoch, places) else ErrorCode.STALE_MEMBER_EPOCH
+    if group.may_commit(member, epoch, places):
+        return ErrorCode.NONE
+    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
 
 def commit_transaction_offsets(

@@ -24,7 +24,7 @@ from penstock.coordinator.group.context import GroupContext
 from penstock.coordinator.group.journal import Cause
 from penstock.coordinator.group.reconcile import is_subset
 from penstock.coordinator.group.records import Assignment
-from penstock.coordinator.group.subscriptions import is_valid_regex
+from penstock.coordinator.group.subscriptions import Patterns, is_valid_regex
 from penstock.coordinator.runtime import Write
 from penstock.coordinator.shard_log import Record
 from penstock.protocol.errors import ErrorCode
@@ -49,6 +49,8 @@ class HeartbeatRequest:
     client_id: str = ""
     client_host: str = ""
     may_describe: Callable[[str], bool] = lambda _topic: True
+    patterns: Patterns | None = None
+    """What the service has looked up for this request; without it the command does so itself."""
 
     @property
     def is_full(self) -> bool:
@@ -87,7 +89,7 @@ class ConsumerHeartbeat:
         """`group` may be a new one that no record knows yet."""
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(group, request, now_ms)
-        if request.topic_regex and not is_valid_regex(request.topic_regex):
+        if request.topic_regex and not _is_usable(request.topic_regex, request.patterns):
             return _refused(ErrorCode.INVALID_REGULAR_EXPRESSION, f"{request.topic_regex!r} is no RE2 expression")
         if request.member_id not in group.members and len(group.members) >= self.context.config.consumer_max_size:
             return _refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "the group is full")
@@ -267,6 +269,12 @@ def _with_subscription(member: ConsumerMember, request: HeartbeatRequest) -> Con
     if request.topic_regex is not None:
         changes["topic_regex"] = request.topic_regex or None
     return replace(member, **changes)
+
+
+def _is_usable(pattern: str, patterns: Patterns | None) -> bool:
+    if patterns is None or pattern not in patterns.names:
+        return is_valid_regex(pattern)
+    return patterns.names[pattern] is not None
 
 
 def _refused(error: ErrorCode, message: str) -> Write:

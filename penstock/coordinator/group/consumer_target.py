@@ -131,25 +131,22 @@ class ConsumerTarget:
         pattern = updated.topic_regex
         if not pattern and not group.regexes:
             return group.regexes
-        topics = self.context.topics
-        version = topics.version()
+        topics, patterns = self.context.topics, request.patterns
+        version = topics.version() if patterns is None else patterns.version
         resolved: dict[str, RegexValue] = {}
         if pattern and pattern not in group.regexes:
-            names = matching_topics(pattern, topics, request.may_describe)
+            names = self._names(pattern, request)
             resolved[pattern] = RegexValue(names, version, now_ms)
-        if group.regexes:
-            age_ms = now_ms - group.regex_checked_ms
-            stale = any(value.version != version for value in group.regexes.values())
-            if (stale and age_ms >= REGEX_MIN_REFRESH_MS) or age_ms >= (
-                self.context.config.consumer_regex_refresh_interval_ms
-            ):
-                group.regex_checked_ms = now_ms
-                for known, value in group.regexes.items():
-                    names = matching_topics(known, topics, request.may_describe)
-                    if names != value.topics:
-                        resolved[known] = RegexValue(names, version, now_ms)
-                    else:
-                        value.version = version
+        if (patterns is None or patterns.names) and self.patterns_are_old(group, now_ms):
+            group.regex_checked_ms = now_ms
+            for known, value in group.regexes.items():
+                if patterns is not None and patterns.names.get(known) is None:
+                    continue  # it came meanwhile: the next look finds that it is old
+                names = self._names(known, request)
+                if names != value.topics:
+                    resolved[known] = RegexValue(names, version, now_ms)
+                else:
+                    value.version = version
         unused: list[str] = []
         if old_pattern and old_pattern != pattern:
             used = {member.topic_regex for key, member in group.members.items() if key != updated.member_id}
@@ -161,6 +158,27 @@ class ConsumerTarget:
         written.extend(records.tombstone(kind, group.group_id, known) for known in unused)
         kept = {known: value for known, value in group.regexes.items() if known not in unused}
         return {**kept, **resolved}
+
+    def patterns_are_old(self, group: ConsumerGroup, now_ms: int) -> bool:
+        """Whether it is time to look again what the group's patterns match."""
+        if not group.regexes:
+            return False
+        age_ms = now_ms - group.regex_checked_ms
+        if age_ms >= self.context.config.consumer_regex_refresh_interval_ms:
+            return True
+        version = self.context.topics.version()
+        return age_ms >= REGEX_MIN_REFRESH_MS and any(value.version != version for value in group.regexes.values())
+
+    def unresolved_patterns(self, group: ConsumerGroup | None, pattern: str | None, now_ms: int) -> set[str]:
+        """What a heartbeat with this pattern will need."""
+        needed = {pattern} if pattern and (group is None or pattern not in group.regexes) else set()
+        if group is not None and self.patterns_are_old(group, now_ms):
+            needed.update(group.regexes)
+        return needed
+
+    def _names(self, pattern: str, request: HeartbeatRequest) -> list[str]:
+        found = None if request.patterns is None else request.patterns.names.get(pattern)
+        return matching_topics(pattern, self.context.topics, request.may_describe) if found is None else found
 
     # Target --------------------------------------------------------------------------------------------------
 

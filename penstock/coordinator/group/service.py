@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from penstock.base.clock import Clock
@@ -17,11 +18,13 @@ from penstock.coordinator.group.classic_group import JoinResult, SyncResult
 from penstock.coordinator.group.classic_join import JoinRequest
 from penstock.coordinator.group.classic_members import LeavingMember, SyncRequest
 from penstock.coordinator.group.config import GroupConfig
+from penstock.coordinator.group.consumer_group import ConsumerGroup
 from penstock.coordinator.group.consumer_heartbeat import HeartbeatRequest, HeartbeatResult
 from penstock.coordinator.group.context import GroupContext, NoTopics, Topics
 from penstock.coordinator.group.journal import RebalanceEntry
 from penstock.coordinator.group.offsets import CommittedOffset, Committer, OffsetToCommit
 from penstock.coordinator.group.shard import GroupShard
+from penstock.coordinator.group.subscriptions import Patterns, resolve
 from penstock.coordinator.java_hash import partition_of
 from penstock.coordinator.runtime import EXCLUSIVE, CoordinatorRuntime, Done
 from penstock.coordinator.shard_log import Producer, ShardLog
@@ -31,6 +34,7 @@ from penstock.protocol.errors import ErrorCode
 __all__ = ["TOPIC", "GroupCoordinator"]
 
 TOPIC = "__consumer_offsets"
+_NAMES_PER_TURN = 500  # whose visibility is looked at before others get a turn
 
 
 class GroupCoordinator:
@@ -57,6 +61,7 @@ class GroupCoordinator:
         self._topics: Topics = topics or NoTopics()
         self._record_rebalance = record_rebalance
         self._group_overrides = group_overrides
+        self._matcher: ThreadPoolExecutor | None = None
         self.companions: list[Callable[[], Awaitable[None]]] = []  # what is stopped together with the coordinator
         self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             TOPIC,
@@ -78,6 +83,8 @@ class GroupCoordinator:
 
     async def stop(self) -> None:
         self.runtime.close()
+        if self._matcher is not None:
+            self._matcher.shutdown(wait=False, cancel_futures=True)
         for stop_companion in self.companions:
             await stop_companion()
 
@@ -156,6 +163,7 @@ class GroupCoordinator:
     # Consumer group members ----------------------------------------------------------------------------------
 
     async def consumer_heartbeat(self, request: HeartbeatRequest) -> HeartbeatResult:
+        request.patterns = await self._patterns(request)
         error, response = await self.runtime.submit(
             self.partition_for(request.group_id),
             request.group_id,
@@ -165,6 +173,26 @@ class GroupCoordinator:
             return HeartbeatResult(error)
         result: HeartbeatResult = response
         return result
+
+    async def _patterns(self, request: HeartbeatRequest) -> Patterns | None:
+        """What the heartbeat's patterns match, looked up in a thread: one at a time, whoever asks."""
+        _, shard = self.runtime.find(self.partition_for(request.group_id))
+        if shard is None or request.member_epoch < 0:
+            return None
+        group = shard.groups.get(request.group_id)
+        known = group if isinstance(group, ConsumerGroup) else None
+        needed = shard.target.unresolved_patterns(known, request.topic_regex, self.clock.now_ms())
+        version = self._topics.version()
+        if not needed:
+            return Patterns(version, {})
+        names = self._topics.names()
+        visible: list[str] = []
+        for start in range(0, len(names), _NAMES_PER_TURN):
+            visible += filter(request.may_describe, names[start : start + _NAMES_PER_TURN])
+            await asyncio.sleep(0)
+        if self._matcher is None:
+            self._matcher = ThreadPoolExecutor(1, thread_name_prefix="patterns")
+        return await asyncio.get_running_loop().run_in_executor(self._matcher, resolve, needed, version, visible)
 
     # Offsets -------------------------------------------------------------------------------------------------
 

@@ -36,6 +36,11 @@ class Decision:
     ongoing_producer_epoch: int = NO_EPOCH
     last_epoch: int = NO_EPOCH  # the epoch that this decision replaced at the client's own wish
 
+    @property
+    def keeps_open(self) -> bool:
+        """Whether it leaves a transaction open that another producer wrote (KIP-939)."""
+        return not self.error and self.ongoing_producer_id != NO_PRODUCER_ID
+
 
 def refuse(error: ErrorCode) -> Decision:
     return Decision(error)

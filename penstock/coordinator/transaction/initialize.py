@@ -6,7 +6,8 @@ Two-phase commit (KIP-939), both halves:
 - `enable_two_phase`: the transactions of this producer never time out (time-out 2^31 - 1 in the log);
 - `keep_prepared`: an open transaction is left open. Its records keep the pair that they were written with, which is
   what the answer names as ongoing; the newcomer gets a newer pair, the only one that may end the transaction. Each
-  further call fences the call before it.
+  further call fences the call before it. Before the answer goes out the leaders of its partitions have been told to
+  take nothing more under the old pair (`service`), so that it stays as it is.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def initialize(
         return refuse(ErrorCode.PRODUCER_FENCED)
     if current.state is TransactionState.ONGOING:
         if request.keep_prepared:
-            return _keep_open(current, request, now_ms, take_producer_id)
+            return _keep_open(current, request, now_ms, take_producer_id, last_epoch)
         return fence_and_abort(current, now_ms, take_producer_id)
     return _next_pair(current, request, now_ms, take_producer_id, last_epoch)
 
@@ -138,11 +139,19 @@ def _granted(update: Transaction, last_epoch: int = NO_EPOCH) -> Decision:
 
 
 def _keep_open(
-    current: Transaction, request: InitializeRequest, now_ms: int, take_producer_id: Callable[[], int]
+    current: Transaction,
+    request: InitializeRequest,
+    now_ms: int,
+    take_producer_id: Callable[[], int],
+    last_epoch: int,
 ) -> Decision:
-    if request.has_expectation and request.expected_epoch != current.client_pair[1]:
+    replaced = current.client_pair[1]
+    if not request.has_expectation or request.expected_epoch == replaced:
+        next_producer_id, next_epoch = bumped_client_pair(current, take_producer_id)
+    elif current.is_kept_prepared and request.expected_epoch == last_epoch:
+        (next_producer_id, next_epoch), replaced = current.client_pair, last_epoch  # its own request came again
+    else:
         return refuse(ErrorCode.PRODUCER_FENCED)
-    next_producer_id, next_epoch = bumped_client_pair(current, take_producer_id)
     update = current.moved(
         TransactionState.ONGOING,
         timeout_ms=request.resolved_timeout_ms,
@@ -157,6 +166,7 @@ def _keep_open(
         next_epoch,
         ongoing_producer_id=current.producer_id,
         ongoing_producer_epoch=current.producer_epoch,
+        last_epoch=replaced if request.has_expectation else NO_EPOCH,
     )
 
 

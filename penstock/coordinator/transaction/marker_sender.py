@@ -62,6 +62,10 @@ class MarkerTransport(Protocol):
     async def write_markers(self, node_id: int, markers: list[MarkerWrite]) -> list[dict[TopicPartition, int]]:
         """The error code of each partition, marker by marker; raises OSError if the broker cannot be asked."""
 
+    async def fence(self, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]) -> bool:
+        """Have the leaders of these partitions, and whoever leads them after, refuse batches of this pair; False if
+        that could not be had in time."""
+
 
 @dataclass(slots=True, eq=False)
 class _Ending:

@@ -155,9 +155,18 @@ class TransactionCoordinator:
         error = check_request(request, self.limits.max_timeout_ms, self.limits.two_phase_enabled)
         if error:
             return refuse(error)
-        return await self._when_settled(
+        decision = await self._when_settled(
             request.transactional_id, lambda shard, now_ms: shard.initialize(request, now_ms)
         )
+        return await self._without_former_writer(decision) if decision.keeps_open else decision
+
+    async def _without_former_writer(self, kept: Decision) -> Decision:
+        """Whoever takes a transaction over as it is may rely on it: nobody adds to it after the answer."""
+        assert kept.update is not None
+        pair = (kept.ongoing_producer_id, kept.ongoing_producer_epoch)
+        if await self._transport.fence(*pair, kept.update.partitions):
+            return kept
+        return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)  # the client comes again
 
     async def add_partitions(
         self,

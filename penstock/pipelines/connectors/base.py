@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from penstock.pipelines.formats.dead_letters import RETRY_SUFFIX
 from penstock.pipelines.spec import Frozen, SpecError
 from penstock.pipelines.storage import Storage
 
@@ -40,7 +41,16 @@ class Context:
     given: Mapping[str, str] = field(default_factory=dict)  # `pipeline test`: source → folder with its records
     dead_letter_topic: str = ""
     from_beginning: bool = False  # a backfill: wherever the spec says to start
+    unnamed_retries: str = ""  # the source that takes records of the retry topic that name none
+    guarded: bool = False  # rows that make a step raise are held back
+    ranges: Mapping[str, Any] | None = None  # source → offsets: a plain table of exactly these records
+    between_ms: tuple[int, int] | None = None  # of these records those with a timestamp from the one up to the other
     lookups: frozenset[str] = frozenset()  # sources that others look things up in: read whole before anything else
+
+    @property
+    def retry_topic(self) -> str:
+        """Where redriven letters come back for this pipeline alone."""
+        return f"{self.pipeline}{RETRY_SUFFIX}"
 
     @property
     def spark_options(self) -> dict[str, str]:
@@ -63,9 +73,12 @@ class Batch:
     is_backfill: bool = False  # the first batch of a backfill: what is in a table is to be replaced
     prefix: str | None = None  # of the names by which topics know it
     is_anew: bool = False  # the pipeline was reset: what a table remembers of another checkpoint is over
+    whole_name: str | None = None  # by what the only sink knows it, if Spark streamed into that sink before
 
     def name_for(self, sink: str) -> str:
         """By what a sink remembers the batches of this query."""
+        if self.whole_name is not None:
+            return self.whole_name
         return f"{self.prefix if self.prefix is not None else f'{self.query}-'}{sink}"
 
     def is_done(self, remembered: int | None, sink: str) -> bool:

@@ -1,8 +1,10 @@
 """Delta tables through the package deltalake: appended to, or merged by a key, with deletes and new columns.
 
-The batch number is an application transaction of the table's own log, under a name that holds the checkpoint's id. The
-log does not refuse a number that it has, so it is read before anything is written, and each merge stands on the version
-that was read: if somebody else committed meanwhile, it is refused and done anew on what is there then.
+The batch number is an application transaction of the table's own log, under a name that holds the checkpoint's id. So
+is whose turn it is: a checkpoint that follows another one after a reset counts the pipeline's turns up, and whoever had
+an earlier turn may write no more. The log does not refuse numbers that it has, so they are read before anything is
+written, and each commit stands on the version that was read: a merge, or an append of the same sink, that comes too
+late is refused and done anew on what is there then.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from pydantic import Field, model_validator
 
 from penstock.pipelines.connectors import changes
 from penstock.pipelines.connectors.base import Batch, Loaded, Sink, Source
+from penstock.pipelines.connectors.marks import mark_name
 from penstock.pipelines.connectors.table import schema_difference
 from penstock.pipelines.spec import Frozen, SpecError
 
@@ -78,7 +81,7 @@ class DeltaSink(Sink):
         return changes.prepared(rows, self.options.key, self.options.deleted) if self.options.key else rows
 
     def write(self, rows: Any, batch: Batch) -> None:
-        table = DeltaTableSink(self.name, self.options)
+        table = DeltaTableSink(self.name, self.options, self.context.pipeline)
         if not table.has(batch):
             table.write(changes.arrow_table(rows), batch)
 
@@ -86,18 +89,40 @@ class DeltaSink(Sink):
 class DeltaTableSink:
     """One table and the batches that go into it, as Arrow data."""
 
-    def __init__(self, name: str, options: Any) -> None:
-        self._name, self._options = name, options
+    def __init__(self, name: str, options: Any, pipeline: str) -> None:
+        self._name, self._options, self._pipeline = name, options, pipeline
 
     def has(self, batch: Batch) -> bool:
         table = _open(self._options)
-        return table is not None and self._has(table, batch)
+        return table is not None and self._next(table, batch) is None
 
-    def _has(self, table: Any, batch: Batch) -> bool:
-        return batch.is_done(table.transaction_version(self._application(batch)), self._name)
+    def _next(self, table: Any, batch: Batch) -> int | None:
+        """The turn to write the batch with; None if the table has it."""
+        done = table.transaction_version(self._application(batch))
+        newest, own = (table.transaction_version(name) for name in (self._turns, self._turn_of(batch)))
+        if newest is None:
+            turn = 1  # also of a table that was written before turns were noted
+        elif own == newest:
+            turn = own
+        elif own is None and done is None and batch.is_anew:
+            turn = newest + 1
+        else:
+            raise SpecError(
+                f"sink {self._name}: the table was written by another checkpoint of this pipeline; this one"
+                f" ({batch.query}) would write it again. Run the pipeline where its checkpoint is, give this one"
+                " another name, or use --reset (the sink gets everything again) or --backfill"
+            )
+        return None if batch.is_done(done, self._name) else turn
 
     def _application(self, batch: Batch) -> str:
         return f"{batch.query}-{self._name}"
+
+    @property
+    def _turns(self) -> str:
+        return mark_name(self._pipeline, self._name)
+
+    def _turn_of(self, batch: Batch) -> str:
+        return f"{self._application(batch)}-turn"
 
     def write(self, content: Any, batch: Batch) -> bool:
         """True if the batch was written now, False if the table had it or there was nothing to write."""
@@ -106,11 +131,12 @@ class DeltaTableSink:
         if content.num_rows == 0 and not batch.is_backfill:
             return False  # nothing to remember either: it would be as empty the next time, or written then
         for attempt in range(_ATTEMPTS):
-            table = _open(self._options)
-            if table is not None and self._has(table, batch):
+            table = self._made(content)
+            turn = self._next(table, batch)
+            if turn is None:
                 return False
             try:
-                self._commit(table, content, batch)
+                self._commit(table, content, batch, turn)
                 break
             except CommitFailedError as error:
                 # Somebody else was faster, or the answer was lost: the table is read again, and says which.
@@ -124,26 +150,42 @@ class DeltaTableSink:
                 fresh.optimize.compact()
         return True
 
-    def _commit(self, table: Any, content: Any, batch: Batch) -> None:
+    def _made(self, content: Any) -> Any:
+        """Made empty, if need be: rows go into a table that was read, so that of two drivers one comes too late."""
+        from deltalake import DeltaTable
+
+        table = _open(self._options)
+        if table is None:
+            DeltaTable.create(
+                self._options.path,
+                content.drop_columns([name for name in changes.OWN if self._options.key]).schema,
+                mode="ignore",
+                partition_by=list(self._options.partition_by) or None,
+                storage_options=self._options.storage or None,
+            )
+            table = _open(self._options)
+        return table
+
+    def _commit(self, table: Any, content: Any, batch: Batch, turn: int) -> None:
         from deltalake import CommitProperties, Transaction, write_deltalake
 
-        mark = CommitProperties(app_transactions=[Transaction(self._application(batch), batch.number)])
+        noted = {self._application(batch): batch.number, self._turns: turn, self._turn_of(batch): turn}
+        mark = CommitProperties(app_transactions=[Transaction(name, number) for name, number in noted.items()])
         lost = None
         if self._options.key:
             changes.insist_on_keys(content, self._options.key, self._name)
             content, lost = changes.split(content, self._options.key)
-        if self._options.key and table is not None and not batch.is_backfill:
+        if self._options.key and not batch.is_backfill:
             # Without retries: a merge that was planned on an older version would add a key a second time.
             mark.max_commit_retries = 0
             self._merge(table, content, lost, mark)
             return
         write_deltalake(
-            self._options.path if table is None else table,
+            table,
             content,
             mode="overwrite" if batch.is_backfill else "append",
-            schema_mode="merge" if self._options.new_columns and table is not None else None,
+            schema_mode="merge" if self._options.new_columns else None,
             partition_by=list(self._options.partition_by) or None,
-            storage_options=self._options.storage or None if table is None else None,
             commit_properties=mark,
         )
 

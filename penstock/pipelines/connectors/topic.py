@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
 from penstock.client.records import EARLIEST, LATEST
+from penstock.pipelines.checkpoint import POSITIONS
 from penstock.pipelines.connectors.base import Batch, Loaded, Sink, Source
 from penstock.pipelines.connectors.topic_sample import first_values
 from penstock.pipelines.formats import BytesFormat, FormatOption, JsonFormat, StringFormat
 from penstock.pipelines.formats.base import CORRUPT, Format, FormatContext
-from penstock.pipelines.formats.dead_letters import dead_letters
+from penstock.pipelines.formats.dead_letters import RETRY_SOURCE, dead_letters
 from penstock.pipelines.spark.clients import client_for
 from penstock.pipelines.spark.options import SourceOptions
 from penstock.pipelines.spark.source_lookup import NothingToRead, SourceLookup
+from penstock.pipelines.spark.source_offsets import TopicPartition
 from penstock.pipelines.spec import Frozen, SpecError
 
 RAW_COLUMNS: Final = (
@@ -97,10 +101,14 @@ class TopicSource(Source):
         folder = self.context.given.get(self.name)
         if folder is not None:
             return spark.readStream.schema(RAW_COLUMNS).parquet(folder)
+        if self.context.ranges is not None:
+            return self._mine(self._range(self.context.ranges.get(self.name, ({}, {}))))
         kind, wanted = self.options.subscription
+        retry = self.context.retry_topic
         options = {
             **self.context.spark_options,
             kind: wanted,
+            "alsoSubscribe": retry,
             **self._start(),
             "includeHeaders": "true",
             "failOnDataLoss": str(self.options.fail_on_data_loss).lower(),
@@ -112,7 +120,41 @@ class TopicSource(Source):
         if limit is not None:
             options["maxOffsetsPerTrigger"] = str(limit)
             options["wholeFirstBatch"] = str(self.name in self.context.lookups).lower()
-        return spark.readStream.format("penstock").options(**options).load()
+        return self._mine(spark.readStream.format("penstock").options(**options).load())
+
+    def _mine(self, rows: Any) -> Any:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        is_own = F.col("topic") != self.context.retry_topic
+        return rows.where(is_own | (F.coalesce(self._retried_for(), F.lit("")) == self.name))
+
+    def _range(self, ends: tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]) -> Any:
+        """Exactly these records, as a table."""
+        begin, end = (_by_topic(offsets) for offsets in ends)
+        if not end:
+            return self.context.spark.createDataFrame([], RAW_COLUMNS)
+        options = {
+            **self.context.spark_options,
+            "assign": json.dumps({topic: [int(index) for index in offsets] for topic, offsets in end.items()}),
+            "startingOffsets": json.dumps(begin),
+            "endingOffsets": json.dumps(end),
+            "includeHeaders": "true",
+            "failOnDataLoss": str(self.options.fail_on_data_loss).lower(),
+        }
+        rows = self.context.spark.read.format("penstock").options(**options).load()
+        if self.context.between_ms is None:
+            return rows
+        since_ms, until_ms = self.context.between_ms
+        return rows.where(f"unix_millis(timestamp) >= {since_ms} AND unix_millis(timestamp) < {until_ms}")
+
+    def _retried_for(self) -> Any:
+        """Which source of the pipeline a record of its retry topic is for."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        named = F.filter("headers", lambda header: header["key"] == RETRY_SOURCE)
+        return F.coalesce(
+            F.try_element_at(named, F.lit(1))["value"].cast("string"), F.lit(self.context.unnamed_retries)
+        )
 
     def _insist_on_topics(self, options: dict[str, str]) -> None:
         """Spark asks for topics when the query runs; a dry run should know before."""
@@ -125,6 +167,8 @@ class TopicSource(Source):
         """`latest` is looked up once for the whole pipeline: its queries must begin at the same place."""
         if self.context.from_beginning:
             return {"startingOffsets": "earliest"}
+        if (positions := self._kept_positions()) is not None:
+            return {"startingOffsets": json.dumps(positions)}
         begin = self.options.starting
         if isinstance(begin, datetime):
             begin = int((begin if begin.tzinfo else begin.replace(tzinfo=UTC)).timestamp() * 1000)
@@ -137,6 +181,20 @@ class TopicSource(Source):
             kept = json.dumps(self._latest())
             self.context.state.write_text(f"starts/{self.name}.json", kept)
         return {"startingOffsets": kept}
+
+    def _kept_positions(self) -> dict[str, dict[str, int]] | None:
+        """Where a pipeline goes on that has kept its offsets, but not its state; of the topics that this one reads."""
+        kept = json.loads(self.context.state.read_text(POSITIONS) or "{}")
+        found = {
+            topic: offsets
+            for topic, offsets in kept.items()
+            if topic in (*self.options.topics, self.options.topic)
+            or (self.options.pattern and re.fullmatch(self.options.pattern, topic))
+        }
+        if not found:
+            return None
+        retry = self.context.retry_topic
+        return {**found, retry: kept[retry]} if retry in kept else found
 
     def _latest(self) -> dict[str, dict[str, int]]:
         client = client_for(self.context.properties)
@@ -169,6 +227,13 @@ class TopicSource(Source):
         if not names:
             raise SpecError(f"source {self.name}: the schema of a pattern cannot be inferred; give one")
         return first_values(client, names, start=EARLIEST)
+
+
+def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    made: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in offsets.items():
+        made.setdefault(topic, {})[str(partition)] = offset
+    return made
 
 
 class TopicSink(Sink):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -13,7 +12,6 @@ from penstock.protocol.batch import iterate_batches, read_records
 from penstock.protocol.records import Record
 
 _MAX_RECORDS: Final = 1000
-_MAX_SECONDS: Final = 30.0
 
 
 def first_values(client: SyncClient, topics: Iterable[str], *, start: int) -> list[bytes]:
@@ -41,8 +39,7 @@ def records_of(
         position, end = begins[key].offset, ends[key].offset
         if tail is not None:
             position = max(position, end - tail)
-        deadline = time.monotonic() + _MAX_SECONDS
-        while 0 <= position < end and time.monotonic() < deadline:
+        while 0 <= position < end:
             fetched = client.fetch({key: position}, read_committed=True, max_wait_ms=100)[key]
             if fetched.error_code:
                 raise KafkaError(fetched.error_code, f"read {topic}-{key[1]}")

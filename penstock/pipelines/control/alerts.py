@@ -60,6 +60,11 @@ class AlertWatch:
             if event.get("rows"):
                 self._last_rows_ms = now_ms
 
+    def stopped(self) -> None:
+        """Somebody has stopped or deleted the pipeline: nothing of it is wrong any more."""
+        self._error, self._is_running = None, False
+        self._lags.clear()
+
     def tick(self, now_ms: int) -> list[tuple[Alert, Firing]]:
         """What has begun or ended since the last look."""
         found = []

@@ -1,162 +1,144 @@
-"""One pipeline in one process with one Spark driver; started by a runner, which talks to it over standard input.
+"""A driver: one process with one Spark, in which a runner lets pipelines of equal surroundings run.
 
-The first line of standard input is the applied pipeline. When standard input ends, the runner is gone or wants the
-driver to stop: it stops. Events go to `__penstock_progress` and, for the runner's metrics, to standard output.
+Commands come as lines of JSON on standard input: `{"do": "start", "applied": …, "properties": …}` and `{"do": "stop",
+"pipeline": …}`. When standard input ends, the runner is gone or wants the driver to stop: all its pipelines stop. What
+the pipelines tell goes to standard output, a line each. A driver whose JVM dies ends at once; its runner does the rest.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
-import socket
 import sys
 import threading
 import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.pipelines import ending
-from penstock.pipelines.control import events
+from penstock.pipelines.control.hosted import FAILED, Hosted
 from penstock.pipelines.control.store import Applied
-from penstock.pipelines.execution import Execution, PipelineFailed, Place
-from penstock.pipelines.problems import reason_of
-from penstock.pipelines.progress import summary
-from penstock.pipelines.secrets import Allowed, allow, redacted, resolve
-from penstock.pipelines.spec import SpecError
+from penstock.pipelines.execution import Place
+from penstock.pipelines.secrets import Allowed, allow, resolve
+from penstock.pipelines.sessions import is_remote, settle_environment
+from penstock.pipelines.spec import PipelineSpec
 
-# Exit codes, for the runner.
-FINISHED, FAILED, REFUSED, FENCED = 0, 1, 3, 4
-PROGRESS_SECONDS: Final = 1.0
+CRASHED: Final = 5  # the exit code of a driver that lost its JVM
+_LOOK_SECONDS: Final = 0.5
+_LOST_SECONDS: Final = 3.0  # a JVM that dies takes a moment to be dead
 
 
 class Driver:
-    def __init__(self, applied: Applied, place: Place) -> None:
-        self._applied, self._place = applied, place
-        self._stop = threading.Event()
-        self._writer: events.EventWriter | None = None
-        self._fenced: str | None = None
-        self._told_at: dict[str, float] = {}
-        self._last_event_at = 0.0
-        self._lock = threading.Lock()
+    def __init__(self, state_dir: str, memory: str) -> None:
+        self._state_dir, self._memory = state_dir, memory
+        self._spark: Any = None
+        self._starting = threading.Lock()
+        self._speaking = threading.Lock()
+        self._hosted: dict[str, Hosted] = {}
+        self._threads: list[threading.Thread] = []
 
-    def run(self) -> int:
-        try:
-            self._writer = events.EventWriter(self._place.properties, self._applied.name)
-            self._tell(events.STATE, state="starting")
-            threading.Thread(target=self._keep_telling, daemon=True).start()
-            self._run()
-        except events.Fenced as error:
-            return self._end(FENCED, str(error))
-        except SpecError as error:
-            return self._fail(REFUSED, str(error))
-        except PipelineFailed as error:
-            return self._fail(FAILED, str(error))
-        except Exception as error:
-            return self._fail(FAILED, f"{type(error).__name__}: {reason_of(error)}")
-        self._tell(events.STATE, state="stopped" if self._stop.is_set() else "finished")
-        return FINISHED
+    def start(self, applied: Applied, properties: Mapping[str, str]) -> None:
+        place = Place(properties, self._state_dir)
+        hosted = self._hosted[applied.name] = Hosted(applied, place, self._spark_for, self._say, self._lost)
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        self._threads.append(threading.Thread(target=hosted.run, name=applied.name, daemon=True))
+        self._threads[-1].start()
 
-    def _run(self) -> None:
-        from penstock.pipelines.spark.session import session
+    def stop(self, pipeline: str) -> None:
+        if pipeline in self._hosted:
+            self._hosted[pipeline].stop()
 
-        spec = self._applied.parsed()
-        settings = {"spark.driver.memory": "1g", **resolve(spec.settings.spark)}
-        spark = session(f"penstock {spec.name}", master=spec.settings.master, settings=settings)
-        self._reset_if_asked(spec, spark)
-        execution, prepared = Execution.prepare(spec, spark, self._place)
-        self._should_stop()
-        execution.start(prepared)
-        self._tell(events.STATE, state="running")
-        try:
-            execution.wait(self._on_progress, self._should_stop)
-        finally:
-            execution.stop()
+    def stop_all(self, seconds: float) -> bool:
+        """Whether all are over in time."""
+        for hosted in list(self._hosted.values()):
+            hosted.stop()
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
-    def _reset_if_asked(self, spec: Any, spark: Any) -> None:
-        """Once per request: the request's name is kept in the state that follows it."""
-        if self._applied.reset is None:
+    def _say(self, told: Mapping[str, Any]) -> None:
+        with self._speaking, contextlib.suppress(BrokenPipeError):  # a runner that is gone needs no news
+            sys.stdout.write(json.dumps(told) + "\n")
+            sys.stdout.flush()
+
+    # --- Spark ---
+
+    def _spark_for(self, spec: PipelineSpec) -> Any:
+        """Made for the first pipeline; the others have the same settings."""
+        from penstock.pipelines.spark import web_ui
+        from penstock.pipelines.spark.session import is_local, session
+
+        with self._starting:
+            if self._spark is None:
+                pages = web_ui.settings(spec.settings.spark, local=is_local(spec.settings.master))
+                ours = {"spark.driver.memory": self._memory, "spark.scheduler.mode": "FAIR", **pages}
+                settings = {**ours, **resolve(spec.settings.spark)}
+                made = session(
+                    "penstock pipelines",
+                    master=spec.settings.master,
+                    settings=settings,
+                    requirements=spec.settings.requirements,
+                )
+                if not is_remote(made):
+                    settle_environment(made)
+                    threading.Thread(target=self._watch_jvm, args=(made,), daemon=True).start()
+                self._spark = made
+            return self._spark
+
+    def _watch_jvm(self, spark: Any) -> None:
+        while not _is_jvm_dead(spark):
+            time.sleep(_LOOK_SECONDS)
+        self._crash()
+
+    def _lost(self) -> None:
+        """Called when a pipeline failed: if that is because the JVM died, it is no failure of that pipeline."""
+        if self._spark is None or is_remote(self._spark):
             return
-        state = self._place.state_of(spec, spark)
-        if state.folder.read_text("reset") != self._applied.reset:
-            ending.reset(self._place.client(spec), spec.name, state, backfill=self._applied.backfill)
-            state.folder.write_text("reset", self._applied.reset)
+        deadline = time.monotonic() + _LOST_SECONDS
+        while not self._answers() and time.monotonic() < deadline:
+            if _is_jvm_dead(self._spark):
+                self._crash()
+            time.sleep(0.05)
 
-    def _should_stop(self) -> bool:
-        if self._fenced is not None:
-            raise events.Fenced(self._fenced)
-        return self._stop.is_set()
-
-    def _keep_telling(self) -> None:
-        """Alive, also while Spark starts or a batch takes long; and the first to learn that another one took over."""
-        while self._fenced is None:
-            time.sleep(events.ALIVE_SECONDS / 3)
-            if time.monotonic() - self._last_event_at > events.ALIVE_SECONDS:
-                try:
-                    self._tell(events.ALIVE)
-                except events.Fenced as error:
-                    self._fenced = str(error)
-                except Exception as error:  # the brokers are away: the queries will notice too, and decide
-                    sys.stderr.write(f"no sign of life could be published: {error}\n")
-
-    def _on_progress(self, query: str, progress: Mapping[str, Any]) -> None:
-        now = time.monotonic()
-        if now - self._told_at.get(query, -PROGRESS_SECONDS) >= PROGRESS_SECONDS or progress["numInputRows"]:
-            self._told_at[query] = now
-            self._tell(events.PROGRESS, **summary(query, progress))
-
-    def _tell(self, kind: str, **content: Any) -> None:
-        assert self._writer is not None
-        content = {
-            "generation": self._applied.generation,
-            "runner": f"{socket.gethostname()}:{os.getppid()}",
-            **content,
-        }
-        content = json.loads(redacted(json.dumps(content)))
-        sys.stdout.write(json.dumps({"pipeline": self._applied.name, "kind": kind, **content}) + "\n")
-        sys.stdout.flush()
-        self._last_event_at = time.monotonic()
-        with self._lock:
-            self._writer.write(kind, **content)
-
-    def _fail(self, code: int, reason: str) -> int:
+    def _answers(self) -> bool:
         try:
-            if self._writer is not None:
-                self._tell(events.STATE, state="refused" if code == REFUSED else "failed", error=reason)
-        except Exception as error:  # the brokers may be what is away; the reason still goes to the log
-            sys.stderr.write(f"the failure could not be published: {error}\n")
-        return self._end(code, reason)
+            self._spark.sparkContext._jvm.java.lang.System.nanoTime()
+        except Exception:
+            return False
+        return True
 
-    def _end(self, code: int, reason: str) -> int:
-        sys.stderr.write(redacted(f"{self._applied.name}: {reason}\n"))
-        return code
-
-    def stop(self) -> None:
-        self._stop.set()
+    def _crash(self) -> None:
+        sys.stderr.write("the driver's JVM died\n")
+        sys.stderr.flush()
+        os._exit(CRASHED)
 
 
-def main() -> int:
+def _is_jvm_dead(spark: Any) -> bool:
+    return spark.sparkContext._gateway.proc.poll() is not None
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--state-dir", required=True)
     parser.add_argument("--stop-seconds", type=float, default=20.0)
+    parser.add_argument("--memory", default="1g")
     parser.add_argument("--env-prefix", default="")
     parser.add_argument("--secrets-dir")
     arguments = parser.parse_args()
     allow(Allowed(arguments.env_prefix, arguments.secrets_dir))
-    given = json.loads(sys.stdin.readline())
-    applied = Applied(**given["applied"])
-    driver = Driver(applied, Place(given["properties"], arguments.state_dir))
-
-    def watch() -> None:
-        while sys.stdin.readline():
-            pass
-        driver.stop()
-        time.sleep(arguments.stop_seconds)
-        os._exit(FAILED)  # a batch that does not end: it runs again next time
-
-    threading.Thread(target=watch, daemon=True).start()
-    code = driver.run()
-    sys.stdout.flush()
+    driver = Driver(arguments.state_dir, arguments.memory)
+    for line in sys.stdin:
+        command = json.loads(line)
+        if command["do"] == "start":
+            driver.start(Applied(**command["applied"]), command["properties"])
+        else:
+            driver.stop(command["pipeline"])
+    # A batch that does not end runs again next time.
+    code = 0 if driver.stop_all(arguments.stop_seconds) else FAILED
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
     sys.stderr.flush()
     # Python would wait for Spark's threads; there is nothing left that they could do.
     os._exit(code)

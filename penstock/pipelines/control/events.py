@@ -7,6 +7,7 @@ the one before is fenced by the broker, learns it with its next event, and ends.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -18,14 +19,18 @@ from penstock.pipelines.connectors.topic_sample import records_of
 from penstock.pipelines.control.store import settings_for_librdkafka
 from penstock.pipelines.ending import driver_id
 
+log = logging.getLogger(__name__)
+
 TOPIC: Final = "__penstock_progress"
 _SETTINGS: Final = {"cleanup.policy": "delete", "retention.ms": "604800000", "segment.bytes": "67108864"}
 _WRITE_SECONDS: Final = 30.0
 _SHOWN: Final = 20_000  # how far back status and logs look
 
+DAY_MS: Final = 86_400_000
 ALIVE_SECONDS: Final = 3.0  # a driver says at least so often that it is there
 
 STATE, PROGRESS, LOG, ALIVE = "state", "progress", "log", "alive"
+RUNNER = "runner"  # what a runner says of itself, under the pipeline NOBODY
 
 
 class Fenced(Exception):
@@ -112,7 +117,27 @@ def recent(client: SyncClient, pipeline: str | None = None, limit: int = _SHOWN)
         return
     for _, record in records_of(client, TOPIC, start=EARLIEST, limit=limit * 2, tail=limit):
         if record.value is not None and (pipeline is None or record.key == pipeline.encode()):
-            yield json.loads(record.value)
+            event = _read(record.value)
+            if event is None:
+                log.debug("%s at %d holds no event", TOPIC, record.offset)
+            else:
+                yield event
+
+
+_FIELDS: Final = {STATE: ("state", str), PROGRESS: ("query", str), LOG: ("line", str), RUNNER: ("runner", str)}
+
+
+def _read(value: bytes) -> dict[str, Any] | None:
+    """None for what is no event: whoever may write to the topic may write anything."""
+    try:
+        event = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(event, dict) or not isinstance(event.get("at_ms"), int):
+        return None
+    wanted = [("pipeline", str), ("kind", str)]
+    wanted += [_FIELDS[kind] for kind in _FIELDS if kind == event.get("kind")]
+    return event if all(isinstance(event.get(name), kind) for name, kind in wanted) else None
 
 
 def latest_states(client: SyncClient) -> dict[str, dict[str, Any]]:
@@ -130,8 +155,13 @@ def fold(found: dict[str, dict[str, Any]], events: Iterable[Mapping[str, Any]]) 
             if event["state"] == "starting":
                 entry["queries"] = {}
             entry.update({key: value for key, value in event.items() if key not in ("kind", "queries")})
-            entry["error"] = event.get("error")
+            entry["error"], entry["spark_ui"] = event.get("error"), event.get("spark_ui")
         elif event["kind"] == PROGRESS:
             entry["queries"][event["query"]] = event
+        elif event["kind"] == RUNNER:
+            known = {
+                name: last for name, last in entry.get("runners", {}).items() if event["at_ms"] - last["at_ms"] < DAY_MS
+            }
+            entry["runners"] = {**known, event["runner"]: event}
         if event["kind"] != LOG:
             entry["seen_at_ms"] = event["at_ms"]

@@ -12,6 +12,7 @@ _GAUGES: Final = {
     "batch_ms": "How long the last batch took.",
     "state_rows": "Rows in the state stores.",
     "state_bytes": "Memory that the state stores use.",
+    "late": "Rows that came too late for a step, since the pipeline began or was reset; if it asks for them.",
 }
 
 

@@ -1,4 +1,4 @@
-"""A driver process under a runner's eye: started, restarted with back-off, stopped; its output relayed."""
+"""The process of a driver as its runner sees it: started, told what to run, listened to, ended."""
 
 from __future__ import annotations
 
@@ -14,147 +14,144 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.pipelines.control import driver
+from penstock.pipelines.control.hosted import ENDED, LINE, STORY
 from penstock.pipelines.control.store import Applied
-from penstock.pipelines.secrets import OF_RUNNERS, Allowed
+from penstock.pipelines.secrets import Allowed, redacted
 
-FIRST_BACKOFF_SECONDS: Final = 1.0
-LONGEST_BACKOFF_SECONDS: Final = 60.0
-HEALTHY_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 25.0
 MAX_LOG_BYTES: Final = 10 * 1024 * 1024
 _LINES_PER_SECOND: Final = 20
+_MOST_STORIES: Final = 100
+_LONGEST_LINE: Final = 16_384  # characters: a plan or a table that somebody prints can be megabytes
 
 
 class DriverProcess:
-    """Call `tick` often, from one thread."""
+    """`on_ended(pipeline, generation, code)` comes from a thread of its own, as do events and lines."""
 
     def __init__(
         self,
-        applied: Applied,
-        properties: Mapping[str, str],
         state_dir: str,
         log_file: Path,
+        allowed: Allowed,
+        memory: str,
         on_event: Callable[[dict[str, Any]], None],
-        on_log: Callable[[str], None],
-        allowed: Allowed = OF_RUNNERS,
+        on_ended: Callable[[str, int, int], None],
+        on_line: Callable[[str | None, str], None],
     ) -> None:
-        self.applied = applied
-        self._properties, self._state_dir, self._log_file = dict(properties), state_dir, log_file
-        self._on_event, self._on_log = on_event, on_log
-        self._allowed_secrets = allowed
-        self._process: subprocess.Popen[str] | None = None
-        self._started_at = 0.0
-        self._not_before = 0.0
-        self._backoff = FIRST_BACKOFF_SECONDS
-        self._stop_deadline: float | None = None
-        self._stopping = False
-        self.finished = False
-        self.restarts = 0
+        self._log_file = log_file
+        self._on_event, self._on_ended, self._on_line = on_event, on_ended, on_line
+        self._stories: set[str] = set()
+        self._recent: collections.deque[float] = collections.deque(maxlen=_LINES_PER_SECOND * 5)
+        command = [sys.executable, "-m", "penstock.pipelines.control.driver", "--state-dir", state_dir]
+        command += ["--memory", memory, "--env-prefix", allowed.env_prefix]
+        if allowed.folder is not None:
+            command += ["--secrets-dir", allowed.folder]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, errors="replace", start_new_session=True
+        )
+        self._readers = [
+            threading.Thread(target=target, args=(stream,), daemon=True)
+            for target, stream in ((self._read_told, self._process.stdout), (self._read_log, self._process.stderr))
+        ]
+        for reader in self._readers:
+            reader.start()
 
     @property
-    def is_over(self) -> bool:
-        """Stopped or finished, and nothing runs any more."""
-        return (self._stopping or self.finished) and self._process is None
+    def pid(self) -> int:
+        return self._process.pid
 
-    def tick(self) -> None:
-        now = time.monotonic()
-        if self._process is None:
-            if not self._stopping and not self.finished and now >= self._not_before:
-                self._start(now)
-            return
+    def code(self) -> int | None:
+        """None while it runs. Once it is not, all that it told has been heard."""
         code = self._process.poll()
         if code is not None:
-            self._ended(code, now)
-        elif self._stop_deadline is not None and now > self._stop_deadline:
-            self._process.kill()
-
-    def _start(self, now: float) -> None:
-        command = [sys.executable, "-m", "penstock.pipelines.control.driver", "--state-dir", self._state_dir]
-        command += ["--env-prefix", self._allowed_secrets.env_prefix]
-        if self._allowed_secrets.folder is not None:
-            command += ["--secrets-dir", self._allowed_secrets.folder]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        self._started_at = now
-        assert self._process.stdin is not None
-        given = {"applied": asdict(self.applied), "properties": self._properties}
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(given) + "\n")
-            self._process.stdin.flush()
-        for target, stream in ((self._read_events, self._process.stdout), (self._read_log, self._process.stderr)):
-            threading.Thread(target=target, args=(stream,), daemon=True).start()
-
-    def _ended(self, code: int, now: float) -> None:
-        assert self._process is not None and self._process.stdin is not None
-        self._process.stdin.close()
-        self._process = None
-        if self._stopping:
-            return
-        if code == driver.FINISHED:
-            self.finished = True
-            return
-        if now - self._started_at > HEALTHY_SECONDS:
-            self._backoff = FIRST_BACKOFF_SECONDS
-        if code in (driver.REFUSED, driver.FENCED):  # trying again at once would end the same way
-            self._backoff = LONGEST_BACKOFF_SECONDS
-        self.restarts += 1
-        self._not_before = now + self._backoff
-        self._on_log(f"the driver ended with code {code}; it starts again in {self._backoff:.0f} s")
-        self._backoff = min(self._backoff * 2, LONGEST_BACKOFF_SECONDS)
-
-    def ask_to_stop(self) -> None:
-        if self._stopping:
-            return
-        self._stopping = True
-        self._stop_deadline = time.monotonic() + STOP_SECONDS
-        if self._process is not None and self._process.stdin is not None:
+            self._readers[0].join(5)
+            assert self._process.stdin is not None
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
+        return code
 
-    def stop_now(self) -> None:
-        """Stop and wait, within bounds: when this returns no process of ours runs the pipeline."""
-        self.ask_to_stop()
-        if self._process is not None:
-            try:
-                self._process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait(10)
-            self._process = None
+    def start(self, applied: Applied, properties: Mapping[str, str]) -> None:
+        self._command({"do": "start", "applied": asdict(applied), "properties": dict(properties)})
 
-    def _read_events(self, stream: Any) -> None:
+    def stop(self, pipeline: str) -> None:
+        self._command({"do": "stop", "pipeline": pipeline})
+
+    def _command(self, command: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError, ValueError):  # it has just ended: that is seen soon enough
+            self._process.stdin.write(json.dumps(command) + "\n")
+            self._process.stdin.flush()
+
+    def ask_to_end(self) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def end(self) -> None:
+        """End it and wait, within bounds: when this returns it runs no pipeline any more."""
+        self.ask_to_end()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(10)
+
+    # --- what it says ---
+
+    def _read_told(self, stream: Any) -> None:
         for line in stream:
             try:
-                self._on_event(json.loads(line))
-            except ValueError:  # something that user code printed
-                self._log(line)
+                told = json.loads(line)
+            except ValueError:
+                told = None
+            if (
+                not isinstance(told, dict) or not {"kind", "pipeline"} <= told.keys()
+            ):  # something that user code printed
+                self._log(None, line)
+            elif told["kind"] == ENDED:
+                self._on_ended(told["pipeline"], told["generation"], told["code"])
+            elif told["kind"] == LINE:
+                self._log(told["pipeline"], told["line"] + "\n")
+            elif told["kind"] == STORY:
+                self._keep_story(told["pipeline"], told["line"])
+            else:
+                self._on_event(told)
+
+    def _keep_story(self, pipeline: str, story: str) -> None:
+        """Once for each: a pipeline that is tried again and again fails with the same one."""
+        known = "\n".join(line.strip() for line in story.splitlines() if line.lstrip().startswith(("at ", "Caused by")))
+        if known not in self._stories and len(self._stories) < _MOST_STORIES:
+            self._stories.add(known)
+            self._write(f"{pipeline}: {story.rstrip()}\n")
 
     def _read_log(self, stream: Any) -> None:
         for line in stream:
-            self._log(line)
+            self._log(None, line)
 
-    def _log(self, line: str) -> None:
+    def _log(self, pipeline: str | None, line: str) -> None:
+        """Whatever the driver's processes print, Spark's JVM and Python workers among them; no secret stays in it."""
+        line = redacted(line)
+        if len(line) > _LONGEST_LINE:
+            line = f"{line[:_LONGEST_LINE]}… and {len(line) - _LONGEST_LINE} characters more\n"
+        self._write(line)
+        if pipeline is not None or self._allowed():
+            self._on_line(pipeline, line.rstrip())
+
+    def _write(self, text: str) -> None:
         self._log_file.parent.mkdir(parents=True, exist_ok=True)
         if self._log_file.exists() and self._log_file.stat().st_size > MAX_LOG_BYTES:
             self._log_file.replace(self._log_file.with_suffix(".log.1"))
         with self._log_file.open("a", encoding="utf-8") as file:
-            file.write(line)
-        if self._allowed():
-            self._on_log(line.rstrip())
+            file.write(text)
 
     def _allowed(self) -> bool:
         """A stack trace may be published, a flood of them not."""
-        recent = self.__dict__.setdefault("_recent", collections.deque(maxlen=_LINES_PER_SECOND * 5))
         now = time.monotonic()
-        if len(recent) == recent.maxlen and now - recent[0] < 5.0:
+        if len(self._recent) == self._recent.maxlen and now - self._recent[0] < 5.0:
             return False
-        recent.append(now)
+        self._recent.append(now)
         return True

@@ -8,21 +8,23 @@ its drivers are fenced by those that take over (events.py), and by Spark's check
 from __future__ import annotations
 
 import hashlib
+import os
 import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 from penstock.client.sync import SyncClient
 from penstock.pipelines import ending
 from penstock.pipelines.control import events
 from penstock.pipelines.control.alerts import FIRING, AlertWatch, Messenger
+from penstock.pipelines.control.drivers import Drivers, PipelineRun
 from penstock.pipelines.control.metrics import RunnerMetrics
-from penstock.pipelines.control.process import DriverProcess
-from penstock.pipelines.control.store import TOPIC, Applied, PipelineStore, settings_for_librdkafka
+from penstock.pipelines.control.registration import NOBODY, REPEAT_SECONDS, Opened, Registration
+from penstock.pipelines.control.store import TOPIC, Applied, PipelineStore, Unreadable, settings_for_librdkafka
 from penstock.pipelines.execution import Place
 from penstock.pipelines.schedule import Schedule
 from penstock.pipelines.secrets import OF_RUNNERS, Allowed
@@ -42,22 +44,26 @@ class Runner:
         state_dir: str,
         metrics: RunnerMetrics | None = None,
         allowed: Allowed = OF_RUNNERS,
+        opened: Opened | None = None,
     ) -> None:
         self._properties = dict(properties)
         self._state_dir = state_dir
-        self._allowed = allowed
         self._metrics = metrics or RunnerMetrics()
         self._applied: dict[int, dict[str, Applied]] = {}  # partition → name → what is applied
-        self._drivers: dict[str, DriverProcess] = {}
+        self._runs: dict[str, PipelineRun] = {}
         self._events: events.PlainWriter | None = None
         self._looked_at = -NEIGHBOURS_SECONDS
         self._warned = False
         self._deleted: dict[str, Applied] = {}
         self._watches: dict[str, AlertWatch] = {}
+        self._drivers = Drivers(properties, state_dir, self._take_event, self._log, allowed, self._driver_crashed)
         self._messenger = Messenger(self._alert_to, self._log)
         self._due: dict[tuple[str, int], datetime] = {}  # (name, generation) → when its next run is due
         self._now: Callable[[], datetime] = lambda: datetime.now(UTC)
         self._began_ms = int(time.time() * 1000)
+        name = f"{socket.gethostname()}:{os.getpid()}:{self._began_ms}"
+        self._registration = Registration(name, allowed.env_prefix, allowed.folder, opened)
+        self._registered_at = -REPEAT_SECONDS
 
     def run(self, should_stop: Callable[[], bool], when_ready: Callable[[], None]) -> None:
         from confluent_kafka import Consumer
@@ -84,11 +90,10 @@ class Runner:
                 self._reconcile()
                 self._watch()
                 self._look_at_neighbours()
+                self._register()
         finally:
-            for driver in self._drivers.values():
-                driver.ask_to_stop()
-            for driver in self._drivers.values():
-                driver.stop_now()
+            self._drivers.end()
+            self._events.write(NOBODY, events.RUNNER, **replace(self._registration, ended=True).content())
             consumer.close()
             self._events.close()
 
@@ -107,11 +112,11 @@ class Runner:
 
     def _revoked(self, consumer: Any, partitions: list[Any]) -> None:
         gone = {name for item in partitions for name in self._applied.pop(item.partition, {})}
-        mine = [self._drivers.pop(name) for name in gone if name in self._drivers]
-        for driver in mine:
-            driver.ask_to_stop()
-        for driver in mine:
-            driver.stop_now()
+        mine = [self._runs.pop(name) for name in gone if name in self._runs]
+        for run in mine:
+            run.ask_to_stop()
+        for run in mine:
+            run.stop_now()
         for name in gone:
             self._metrics.forget(name)
 
@@ -119,14 +124,20 @@ class Runner:
         for message in consumer.consume(500, POLL_SECONDS):
             if message.error() or message.partition() not in self._applied:
                 continue
-            name = message.key().decode()
+            name = (message.key() or b"").decode("utf-8", "replace")
             if message.value() is None:
                 known = self._applied[message.partition()].pop(name, None)
                 # What was deleted before we came is the matter of whoever held it then.
                 if known is not None and message.timestamp()[1] >= self._began_ms:
                     self._deleted[name] = known
             else:
-                self._applied[message.partition()][name] = Applied.from_json(message.value())
+                try:
+                    self._applied[message.partition()][name] = Applied.from_json(message.value())
+                except Unreadable as error:
+                    self._log(
+                        name, f"what was applied at {message.partition()}:{message.offset()} is left out: {error}"
+                    )
+                    continue
                 self._deleted.pop(name, None)
 
     # --- keep it running ---
@@ -138,26 +149,27 @@ class Runner:
             for name, applied in partition.items()
             if applied.desired == "running"
         }
-        for name, driver in list(self._drivers.items()):
+        self._drivers.tick()
+        for name, run in list(self._runs.items()):
             newest = wanted.get(name)
-            if newest is None or newest.generation != driver.applied.generation:
-                driver.ask_to_stop()
-            driver.tick()
-            if driver.is_over and (newest is None or newest.generation != driver.applied.generation):
-                del self._drivers[name]
+            if newest is None or newest.generation != run.applied.generation:
+                run.ask_to_stop()
+            run.tick()
+            if run.is_over and (newest is None or newest.generation != run.applied.generation):
+                del self._runs[name]
                 self._metrics.forget(name)
         for name, applied in wanted.items():
-            if self._is_due(applied, self._drivers.get(name)):
-                self._drivers[name] = self._new_driver(name, applied)
-        for name in [name for name in self._deleted if name not in self._drivers]:
+            if self._is_due(applied, self._runs.get(name)):
+                self._runs[name] = self._new_run(name, applied)
+        for name in [name for name in self._deleted if name not in self._runs]:
             self._end(self._deleted.pop(name))
 
-    def _is_due(self, applied: Applied, driver: DriverProcess | None) -> bool:
+    def _is_due(self, applied: Applied, run: PipelineRun | None) -> bool:
         """Without a schedule a pipeline is started once; with one, whenever the last run is over and it is time."""
         given = applied.spec.get("schedule")
         if given is None:
-            return driver is None
-        if driver is not None and not driver.finished:
+            return run is None
+        if run is not None and not run.finished:
             return False
         schedule = Schedule.model_validate(given)
         key, now = (applied.name, applied.generation), self._now()
@@ -177,21 +189,11 @@ class Runner:
         except Exception as error:
             self._log(deleted.name, f"the deletion is not finished, `penstock pipeline delete` does it: {error}")
 
-    def _new_driver(self, name: str, applied: Applied) -> DriverProcess:
+    def _new_run(self, name: str, applied: Applied) -> PipelineRun:
         alerts = tuple(Alert.model_validate(given) for given in applied.spec.get("alerts", ()))
         if name not in self._watches or self._watches[name].alerts != alerts:
             self._watches[name] = AlertWatch(name, alerts, int(time.time() * 1000))
-        folder = self._state_dir if is_local(self._state_dir) else "."
-        log_file = Path(folder) / "logs" / f"{name}.log"
-        return DriverProcess(
-            applied,
-            self._properties,
-            self._state_dir,
-            log_file,
-            on_event=self._take_event,
-            on_log=lambda line: self._log(name, line),
-            allowed=self._allowed,
-        )
+        return PipelineRun(applied, self._drivers)
 
     # --- alerts ---
 
@@ -202,15 +204,24 @@ class Runner:
         if watch is not None:
             watch.take(event, int(time.time() * 1000))
 
+    def _driver_crashed(self, event: dict[str, Any]) -> None:
+        """A driver that is killed, or runs out of memory, tells nobody: its runner does."""
+        self._take_event(event)
+        if self._events is not None:
+            content = {key: value for key, value in event.items() if key not in ("pipeline", "kind")}
+            self._events.write(event["pipeline"], events.STATE, **content)
+
     def _watch(self) -> None:
         held = {name: applied for part in self._applied.values() for name, applied in part.items()}
-        for name in [name for name in self._watches if name not in held]:
-            del self._watches[name]
         now_ms = int(time.time() * 1000)
-        for name, watch in self._watches.items():
+        for name, watch in list(self._watches.items()):
+            if name not in self._runs and (name not in held or held[name].desired == "stopped"):
+                watch.stopped()
             for alert, firing in watch.tick(now_ms):
                 self._metrics.alert(name, firing.alert, firing.state == FIRING)
                 self._messenger.tell(alert, firing)
+            if name not in held and name not in self._runs:
+                del self._watches[name]
 
     def _alert_to(self, topic: str, value: bytes, key: bytes) -> None:
         if self._events is not None:
@@ -241,6 +252,12 @@ class Runner:
         for name in own:
             self._log(name, f"warning: {text}")
 
+    def _register(self) -> None:
+        now = time.monotonic()
+        if self._events is not None and now - self._registered_at >= REPEAT_SECONDS:
+            self._registered_at = now
+            self._events.write(NOBODY, events.RUNNER, **self._registration.content())
+
     def _neighbour_ids(self) -> set[str]:
         from confluent_kafka.admin import AdminClient
 
@@ -248,7 +265,7 @@ class Runner:
         try:
             described = admin.describe_consumer_groups([GROUP], request_timeout=10)[GROUP].result(15)
         except Exception as error:
-            self._log("-", f"the other runners cannot be seen: {error}")
+            self._log(NOBODY, f"the other runners cannot be seen: {error}")
             return set()
         return {member.client_id for member in described.members}
 

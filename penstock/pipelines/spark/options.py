@@ -38,6 +38,7 @@ _SOURCE_OPTIONS: Final = (
     "includeHeaders",
     "groupIdPrefix",
     "wholeFirstBatch",
+    "alsoSubscribe",
 )
 _SINK_OPTIONS: Final = ("topic", "includeHeaders", "deliveryGuarantee", "txnAppId", "txnVersion", "maxBatchBytes")
 # Known to Spark's source or added by Spark itself; they mean nothing here and are let pass.
@@ -73,6 +74,7 @@ class OffsetRequest:
 class SourceOptions:
     properties: dict[str, str]  # for the client: bootstrap.servers and security
     topics: tuple[str, ...] = ()
+    extra_topics: tuple[str, ...] = ()  # read too, whole, as soon as they exist and as long as they do
     pattern: str | None = None
     assigned: tuple[tuple[str, int], ...] = ()
     start: OffsetRequest = field(default_factory=OffsetRequest)
@@ -113,6 +115,7 @@ class SourceOptions:
         made = cls(
             properties=given.properties,
             topics=given.names("subscribe"),
+            extra_topics=given.names("alsoSubscribe"),
             pattern=_pattern(given.text("subscribePattern", "")),
             assigned=_assignment(given.text("assign", "")),
             start=_offset_request(given, "starting", EARLIEST if not streaming else LATEST),

@@ -2,6 +2,7 @@
 
 spark = session("my pipeline")                         # all cores of this machine
 spark = session("my pipeline", master="spark://h:7077")  # the same on a cluster
+spark = session("my pipeline", master="sc://h:15002")  # the same on a Spark Connect server
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.pipelines.spark.java import find_java
+from penstock.pipelines.sessions import closed_in_time
+from penstock.pipelines.spark import requirements as packages
+from penstock.pipelines.spark.java import find_java, quiet_home
+from penstock.pipelines.spark.nursery import open_nursery
 
 LOCAL: Final = "local[*]"
 
@@ -49,8 +53,11 @@ _ON_ONE_MACHINE: Final = {
     # A shuffle of a stream on one machine wants a few partitions, not two hundred small state stores.
     "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
     "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "penstock-warehouse"),
-    # Milliseconds matter in a stream of small batches: do not compile what runs a moment, start the JVM lean.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4 -XX:+UseParallelGC -Xshare:auto",
+    # The JVM's optimizing compiler takes a third of the CPU of a short run: it gets only what is really hot.
+    "spark.driver.extraJavaOptions": (
+        f"-XX:+Use{'Parallel' if (os.cpu_count() or 2) > 2 else 'Serial'}GC -XX:Tier4InvocationThreshold=50000"
+        " -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+    ),
     "spark.sql.streaming.minBatchesToRetain": "10",
 }
 
@@ -66,6 +73,8 @@ logger.native.name = org.apache.hadoop.util.NativeCodeLoader
 logger.native.level = error
 logger.utils.name = org.apache.spark.util.Utils
 logger.utils.level = error
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = {level}
 """
 
 
@@ -75,22 +84,76 @@ def session(
     master: str | None = None,
     settings: Mapping[str, str] | None = None,
     log_level: str = "error",
+    requirements: Sequence[str] = (),
 ) -> Any:
     """Start Spark, or return the session that already runs in this process (whose master then stays as it is).
 
     `master` is the one setting that moves a pipeline to a cluster; without it the environment's SPARK_MASTER or all
-    cores of this machine are used. `settings` are Spark's own `spark.*` names.
+    cores of this machine are used. `settings` are Spark's own `spark.*` names. `requirements` are Python packages that
+    functions need: they go wherever Spark runs them.
     """
-    master = master or os.environ.get("SPARK_MASTER") or LOCAL
-    prepare_environment(local=master.startswith("local"), log_level=log_level)
-    _warm_kernels()
+    master = _master(master)
+    if is_remote(master):
+        if requirements:
+            raise packages.refuse_on_server()
+        return _remote_session(name, master, settings or {})
+    if requirements:
+        packages.put_on_path(requirements)
+    if requirements and not is_local(master):
+        settings = {**(settings or {}), **packages.archive_settings(requirements, settings or {})}
+    prepare_environment(local=is_local(master), log_level=log_level)
+    python = _python_for(master, settings or {})
     from pyspark.sql import SparkSession
 
     _silence_query_contexts()
     builder = SparkSession.builder.appName(name).master(master)
-    for key, value in spark_settings(master, settings or {}, log_level).items():
+    for key, value in {**spark_settings(master, settings or {}, log_level), **python}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    made = builder.getOrCreate()
+    if requirements and not is_local(master):
+        packages.show_to_executors(made)
+    return made
+
+
+def _master(given: str | None) -> str:
+    return given or os.environ.get("SPARK_MASTER") or LOCAL
+
+
+def is_local(master: str | None) -> bool:
+    """Whether a session of that master is one process on this machine."""
+    return _master(master).startswith("local")
+
+
+def is_remote(master: str | None) -> bool:
+    """Whether that is a Spark Connect server: a Spark that others have started, without a JVM of ours."""
+    return _master(master).startswith("sc://")
+
+
+def of_server(settings: Mapping[str, str]) -> list[str]:
+    """Settings that a Connect server takes only when it starts."""
+    return [name for name in settings if not name.startswith("spark.sql.")]
+
+
+def _remote_session(name: str, master: str, settings: Mapping[str, str]) -> Any:
+    from pyspark.sql import SparkSession
+
+    made = SparkSession.builder.appName(name).remote(master).getOrCreate()
+    chosen = {**_EVERYWHERE, **settings}
+    for key in chosen.keys() - set(of_server(chosen)):
+        made.conf.set(key, chosen[key])
+    return closed_in_time(made)
+
+
+def _python_for(master: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """What the workers run, as settings. On one machine their processes come from a nursery, loaded and warm."""
+    if is_local(master) and "spark.pyspark.python" not in settings:
+        door = open_nursery()
+        if door is not None:
+            # Tasks are started by the one, what plans and commits for a data source by the other.
+            os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = door
+            return {"spark.pyspark.python": door, "spark.pyspark.driver.python": door}
+    _warm_kernels()
+    return {}
 
 
 def _silence_query_contexts() -> None:
@@ -131,8 +194,7 @@ def spark_settings(master: str, settings: Mapping[str, str], log_level: str = "e
 
 def prepare_environment(*, local: bool, log_level: str = "error") -> None:
     """What must be in the environment before the JVM starts. Called by `session`; harmless when called twice."""
-    java = find_java()
-    os.environ["JAVA_HOME"] = str(java.home)
+    os.environ["JAVA_HOME"] = str(quiet_home(find_java().home))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if local:

@@ -34,6 +34,7 @@ PARTITIONS: Final = 16
 _SETTINGS: Final = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.1"}
 _SETTLE_S: Final = 120.0  # a transaction of a dead driver in the same partition ends after 15 s
 NO_BATCH: Final = -1
+BACKFILL: Final = "backfill"  # a place that is no folder: no start of a pipeline takes such sinks for abandoned ones
 
 
 @dataclass(frozen=True)

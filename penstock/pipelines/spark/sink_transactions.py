@@ -165,7 +165,8 @@ async def committed_offset(client: Client, group_id: str, topic: str) -> int:
     group.topics = [wanted]
     request = api.Request(groups=[group], require_stable=True)
     request.group_id = group_id
-    request.topics = [wanted]  # what versions before 8 carry
+    former = api.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])
+    request.topics = [former]  # what versions before 8 carry
     found: dict[str, int] = {}
 
     async def ask() -> Any:

@@ -193,11 +193,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         topics = self._lookup.partitions()
         keys = _keys(topics)
         topic_ids = {topic: topic_id for topic, (topic_id, _) in topics.items()}
-        gone = sorted(set(begin.offsets) - set(keys))
+        gone = sorted(key for key in set(begin.offsets) - set(keys) if key[0] not in self._options.extra_topics)
         if gone:
             self._lost(f"{gone[0][0]}-{gone[0][1]} was deleted; {len(gone)} partition(s) are gone")
         another = {topic for topic, topic_id in topic_ids.items() if begin.topic_ids.get(topic, topic_id) != topic_id}
-        for topic in sorted(another):
+        for topic in sorted(another - set(self._options.extra_topics)):
             self._lost(f"topic {topic!r} was deleted and created anew: its offsets start again")
         fresh = [key for key in keys if key not in begin.offsets or key[0] in another]
         position = {key: begin.offsets[key] for key in keys if key not in fresh}

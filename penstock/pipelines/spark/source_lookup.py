@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.client.errors import ClientError, KafkaError
@@ -43,11 +43,13 @@ class SourceLookup:
         if options.pattern is not None:
             expression = re.compile(options.pattern)
             view = self.client.metadata(None)
-            names = [
+            matching = [
                 name for name, topic in view.topics.items() if expression.fullmatch(name) and not topic.is_internal
             ]
+            names = list(dict.fromkeys([*matching, *options.extra_topics]))
         else:
-            names = list(dict.fromkeys([*options.topics, *(topic for topic, _ in options.assigned)]))
+            named = [*options.topics, *(topic for topic, _ in options.assigned), *options.extra_topics]
+            names = list(dict.fromkeys(named))
             view = self.client.metadata(names)
         found = {}
         for name in sorted(names):
@@ -57,7 +59,7 @@ class SourceLookup:
             if topic.error_code:
                 raise KafkaError(topic.error_code, f"topic {name!r}")
             indexes = sorted(topic.partitions)
-            if options.assigned:
+            if options.assigned and name not in options.extra_topics:
                 asked = [partition for assigned, partition in options.assigned if assigned == name]
                 missing = [partition for partition in asked if partition not in topic.partitions]
                 if missing:
@@ -83,12 +85,14 @@ class SourceLookup:
         return self._offsets(dict.fromkeys(partitions, LATEST))
 
     def resolve(
-        self, request: OffsetRequest, partitions: Iterable[TopicPartition], *, is_end: bool
+        self, request: OffsetRequest, partitions: Sequence[TopicPartition], *, is_end: bool
     ) -> dict[TopicPartition, int]:
         """Real offsets for what an option asks; partitions it does not name are read from start to end."""
         wanted: dict[TopicPartition, int] = {}
         fixed: dict[TopicPartition, int] = {}
-        keys = list(partitions)
+        named = request.by_partition
+        extra = [key for key in partitions if key[0] in self.options.extra_topics and key not in named]
+        keys = [key for key in partitions if key not in extra]
         unknown = sorted(set(request.by_partition) - set(keys))
         if unknown:
             topic, partition = unknown[0]
@@ -110,7 +114,7 @@ class SourceLookup:
                     " startingOffsetsByTimestampStrategy=latest would begin at its end"
                 )
             found.update(self.latest(late))
-        return {**fixed, **found}
+        return {**fixed, **found, **(self.latest(extra) if is_end else self.earliest(extra))}
 
     def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         if not wanted:

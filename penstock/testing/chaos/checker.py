@@ -49,7 +49,7 @@ class History:
         self.seen: dict[Place, str] = {}
         self.contradictions: list[str] = []
         self.failed = 0
-        self.acknowledged_at: list[float] = []
+        self.acknowledged_at: dict[int, list[float]] = {}  # by partition
 
     def send(self, value: str) -> None:
         with self._lock:
@@ -59,7 +59,8 @@ class History:
         """Without an offset: the broker told of a duplicate of a batch that it has stored longer ago."""
         with self._lock:
             self.acknowledged[value] = (partition, -1 if offset is None else offset)
-            self.acknowledged_at.append(now)
+            if partition >= 0:  # what a transaction wrote is not told its place
+                self.acknowledged_at.setdefault(partition, []).append(now)
 
     def fail(self) -> None:
         with self._lock:

@@ -1,51 +1,49 @@
-"""Faults on real processes, chosen by a seed. Each breaks something, waits, and makes it whole again."""
+"""Which fault comes next, chosen by a seed: one or two at once, short or longer than every time-out, each recorded."""
 
 from __future__ import annotations
 
-import ctypes.util
-import importlib.util
-import os
 import random
-import signal
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from penstock.testing.chaos.hosts import READY_SECONDS, BrokerHost, Hosts
+from penstock.testing.chaos import clocks, disk_faults, network_faults, process_faults
+from penstock.testing.chaos.damage import Damage, able_brokers
+from penstock.testing.chaos.hosts import Hosts
 from penstock.testing.chaos.silences import Incident, is_machine_busy
 
-_MISSING = {"kill -9 of two brokers": 2, "the ZooKeeper leader is killed": 0, "clock step": 0}
-"""How many brokers do not work during a fault, where that is not one."""
+Fault = Callable[[Hosts, random.Random, Callable[[str], None]], Damage]
 
+SHORT_SECONDS = (0.5, 12.0)
+LONG_SECONDS = (25.0, 40.0)
+"""Longer than session, heartbeat, lag and request time-outs."""
+LONG_SHARE = 0.1
+TWO_AT_ONCE_SHARE = 0.2
 
-def faketime_library() -> str | None:
-    """libfaketime of the system or of the PyPI package, if there is one."""
-    spec = importlib.util.find_spec("libfaketime")
-    if spec is not None and spec.origin is not None:
-        found = sorted(Path(spec.origin).parent.rglob("libfaketime*.so.1"))
-        if found:
-            return str(found[0])
-    for folder in ("/usr/lib/x86_64-linux-gnu/faketime", "/usr/lib/aarch64-linux-gnu/faketime", "/usr/lib/faketime"):
-        candidate = Path(folder) / "libfaketime.so.1"
-        if candidate.exists():
-            return str(candidate)
-    return ctypes.util.find_library("faketime")
-
-
-def faketime_environment(folder: Path) -> dict[str, str]:
-    """Processes started with it take the offset of their wall clock from a file, which a fault rewrites."""
-    library = faketime_library()
-    if library is None:
-        return {}
-    offset = folder / "clock-offset"
-    offset.write_text("+0s\n")
-    return {
-        "LD_PRELOAD": library,
-        "FAKETIME_TIMESTAMP_FILE": str(offset),
-        "FAKETIME_CACHE_DURATION": "1",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        "DONT_FAKE_MONOTONIC": "1",
-    }
+PROCESSES: tuple[tuple[int, str, Fault], ...] = (
+    (4, "kill -9 of a broker", process_faults.kill_broker),
+    (2, "kill -9 of two brokers", process_faults.kill_two),
+    (2, "kill -9 of the controller", process_faults.kill_controller),
+    (3, "a broker stands still (SIGSTOP)", process_faults.freeze_broker),
+    (2, "the controller stands still", process_faults.freeze_controller),
+    (2, "the ZooKeeper leader is killed", process_faults.kill_zookeeper_leader),
+    (1, "the ZooKeeper leader stands still", process_faults.freeze_zookeeper_leader),
+    (1, "ZooKeeper stands still", process_faults.freeze_all_zookeepers),
+    (2, "rolling restart", process_faults.rolling_restart),
+    (2, "slow disk", disk_faults.slow_down),
+    (1, "a disk is lost", disk_faults.lose),
+    (2, "power loss", disk_faults.lose_power),
+)
+NETWORK: tuple[tuple[int, str, Fault], ...] = (
+    (2, "two hosts are cut", network_faults.cut),
+    (2, "two hosts are cut one way", network_faults.cut_one_way),
+    (2, "a host is isolated", network_faults.isolate),
+    (2, "a broker is cut from the controller", network_faults.cut_from_controller),
+    (2, "a broker is cut from the controller one way", network_faults.cut_one_way_from_controller),
+)
+CLOCKS: tuple[tuple[int, str, Fault], ...] = (
+    (1, "clock step", clocks.step_all),
+    (1, "clock step on one host", clocks.step_one),
+)
 
 
 class Faults:
@@ -54,143 +52,84 @@ class Faults:
         hosts: Hosts,
         seed: int,
         say: Callable[[str], None],
-        clock_file: Path | None,
         without: Sequence[str] = (),
         only: str | None = None,
     ) -> None:
         self.hosts = hosts
         self.random = random.Random(seed)
         self.say = say
-        self.clock_file = clock_file
         self.count: dict[str, int] = {}
         self.incidents: list[Incident] = []
         self.skipped: list[str] = []
-        self._faults: list[tuple[int, str, Callable[[], None]]] = [
-            (4, "kill -9 of a broker", self._kill_broker),
-            (2, "kill -9 of two brokers", self._kill_two),
-            (3, "a broker stands still (SIGSTOP)", self._stop_broker),
-            (2, "the ZooKeeper leader is killed", self._kill_zookeeper_leader),
-            (2, "rolling restart", self._rolling_restart),
-        ]
+        faults = list(PROCESSES)
         if hosts.network.sandboxed:
-            self._faults += [(3, "two hosts are cut", self._cut), (3, "a host is isolated", self._isolate)]
+            faults += NETWORK
         else:
             self.skipped.append("network cuts: no namespaces here")
         if hosts.small_disk:
-            self._faults.append((2, "disk full", self._fill_disk))
+            faults.append((2, "disk full", disk_faults.fill))
         else:
             self.skipped.append("disk full: no small file system can be mounted here")
-        if clock_file is not None:
-            self._faults.append((2, "clock step", self._step_clock))
+        if clocks.faketime_library() is not None:
+            faults += CLOCKS
         else:
             self.skipped.append("clock step: libfaketime is not installed")
-        self._faults = [fault for fault in self._faults if fault[1] not in without and only in (None, fault[1])]
+        known = {name for _, name, _ in faults}
+        if unknown := {*without, *([only] if only else [])} - known:
+            raise ValueError(f"no such fault here: {sorted(unknown)}; there are {sorted(known)}")
+        self._faults = [fault for fault in faults if fault[1] not in without and only in (None, fault[1])]
         self.skipped += [f"{name}: left out by request" for name in without]
 
     def one(self) -> None:
-        weights = [weight for weight, _, _ in self._faults]
-        _, name, fault = self.random.choices(self._faults, weights)[0]
-        self.count[name] = self.count.get(name, 0) + 1
-        self.say(name)
+        """One fault, or two at once, from the first thing broken to the last one whole."""
+        count = 2 if self.random.random() < TWO_AT_ONCE_SHARE and len(self._faults) > 1 else 1
+        long = self.random.random() < LONG_SHARE
         began, was_busy = time.monotonic(), is_machine_busy()
-        fault()
-        live = len(self.hosts.brokers) - _MISSING.get(name, 1)
-        self.incidents.append(Incident(name, began, time.monotonic(), live, was_busy or is_machine_busy()))
+        names: list[str] = []
+        damages: list[Damage] = []
+        for name, fault in self._chosen(count):
+            if names:
+                self.pause(0.0, 3.0)
+            self.say(name)
+            names.append(name)
+            self.count[name] = self.count.get(name, 0) + 1
+            damages.append(fault(self.hosts, self.random, self.say))
+        if not all(damage.is_over for damage in damages):
+            self.pause(*(LONG_SECONDS if long else SHORT_SECONDS))
+        self.random.shuffle(damages)
+        for damage in damages:
+            damage.heal()
+        live = able_brokers(self.hosts.brokers, damages)
+        is_busy = was_busy or is_machine_busy()
+        told = " and ".join(names) + (", for long" if long else "")
+        self.incidents.append(Incident(told, began, time.monotonic(), live, is_busy))
+        if count == 2:
+            self.count["two at once"] = self.count.get("two at once", 0) + 1
+        if long:
+            self.count["longer than every time-out"] = self.count.get("longer than every time-out", 0) + 1
+
+    def _chosen(self, count: int) -> list[tuple[str, Fault]]:
+        """Different ones: two faults of one kind would heal each other."""
+        left = list(self._faults)
+        chosen = []
+        for _ in range(count):
+            fault = self.random.choices(left, [weight for weight, _, _ in left])[0]
+            left = [other for other in left if _kind(other[1]) != _kind(fault[1])]
+            chosen.append((fault[1], fault[2]))
+            if not left:
+                break
+        return chosen
 
     def pause(self, low: float, high: float) -> None:
         time.sleep(self.random.uniform(low, high))
 
-    def _some(self) -> BrokerHost:
-        return self.hosts.brokers[self.random.choice(sorted(self.hosts.brokers))]
 
-    def _kill_broker(self) -> None:
-        broker = self._some()
-        self.say(f"  broker {broker.number} is killed")
-        broker.kill()
-        self.pause(0.1, 8.0)
-        broker.start()
-        broker.wait_until_ready()
-
-    def _kill_two(self) -> None:
-        victims = self.random.sample(sorted(self.hosts.brokers), 2)
-        self.say(f"  brokers {victims} are killed")
-        for number in victims:
-            self.hosts.brokers[number].kill()
-        self.pause(0.1, 6.0)
-        for number in victims:
-            self.hosts.brokers[number].start()
-        for number in victims:
-            self.hosts.brokers[number].wait_until_ready()
-
-    def _stop_broker(self) -> None:
-        broker = self._some()
-        self.say(f"  broker {broker.number} stands still")
-        broker.signal(signal.SIGSTOP)
-        self.pause(0.5, 12.0)
-        broker.signal(signal.SIGCONT)
-
-    def _kill_zookeeper_leader(self) -> None:
-        leader = next((n for n in sorted(self.hosts.zookeepers) if self._leads(n)), 1)
-        self.say(f"  ZooKeeper {leader} is killed")
-        server = self.hosts.zookeepers[leader]
-        server.stop(kill=True)
-        self.pause(1.0, 8.0)
-        server.start(wait=False)
-        server.wait_until_ready(READY_SECONDS)
-
-    def _leads(self, number: int) -> bool:
-        import socket
-
-        server = self.hosts.zookeepers[number]
-        try:
-            with socket.create_connection((server.host, server.port), timeout=1) as connection:
-                connection.sendall(b"srvr")
-                answer = b""
-                while chunk := connection.recv(4096):
-                    answer += chunk
-        except OSError:
-            return False
-        return b"Mode: leader" in answer
-
-    def _rolling_restart(self) -> None:
-        for broker in self.hosts.brokers.values():
-            if not broker.stop():
-                self.say(f"  broker {broker.number} did not stop in peace")
-            broker.start()
-            broker.wait_until_ready()
-            self.pause(0.2, 1.0)
-
-    def _cut(self) -> None:
-        one, other = self.random.sample(sorted(self.hosts.brokers), 2)
-        self.say(f"  hosts {one} and {other} are cut")
-        self.hosts.network.cut(one, other)
-        self.pause(1.0, 12.0)
-        self.hosts.network.heal()
-
-    def _isolate(self) -> None:
-        host = self._some().number
-        self.say(f"  host {host} is isolated")
-        self.hosts.network.isolate(host)
-        self.pause(1.0, 12.0)
-        self.hosts.network.heal()
-
-    def _fill_disk(self) -> None:
-        """Only broker 3 has a small disk of its own."""
-        ballast = self.hosts.brokers[3].data / "ballast"
-        self.say("  the disk of broker 3 is full")
-        try:
-            with ballast.open("wb") as file:
-                while True:
-                    os.write(file.fileno(), bytes(1024 * 1024))
-        except OSError:
-            pass
-        self.pause(1.0, 8.0)
-        ballast.unlink(missing_ok=True)
-
-    def _step_clock(self) -> None:
-        assert self.clock_file is not None
-        seconds = self.random.choice((-3600, -60, 60, 3600))
-        self.say(f"  wall clocks are stepped by {seconds} s")
-        self.clock_file.write_text(f"{seconds:+d}s\n")
-        self.pause(2.0, 8.0)
-        self.clock_file.write_text("+0s\n")
+def _kind(name: str) -> str:
+    """What a fault works on: two that take the same process down and up, or the same routes, are not mixed."""
+    if "ZooKeeper" in name:
+        return "ZooKeeper"
+    if "clock" in name:
+        return "clock"
+    if any(name == network for _, network, _ in NETWORK):
+        return "network"
+    return "disk" if name in ("slow disk", "disk full") else "broker"

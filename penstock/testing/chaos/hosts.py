@@ -5,19 +5,28 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from penstock.cluster.zookeeper_process import EnsembleMember, ZooKeeperProcess
+from penstock.testing.chaos.secured import Secured
+from penstock.testing.ports import free_ports
 
 BRIDGE_ADDRESS = "10.77.0.254"
 SANDBOX_VARIABLE = "PENSTOCK_CHAOS_SANDBOX"
 UNSHARE = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 READY_SECONDS = 120.0
 SMALL_DISK_BYTES = 192 * 1024 * 1024
+BALLAST = "ballast"
+CUT_PORT_PREFERENCE = 5
+"""Of the routing rules that drop single ports: before all others."""
 
 
 def why_no_sandbox() -> str:
@@ -29,10 +38,10 @@ def why_no_sandbox() -> str:
     return ""
 
 
-def enter_sandbox(arguments: list[str]) -> None:
-    """Run this command again in namespaces of its own; never returns."""
+def enter_sandbox(arguments: list[str], module: str = "penstock.testing.chaos") -> None:
+    """Run this module again in namespaces of its own; never returns."""
     os.environ[SANDBOX_VARIABLE] = "1"
-    os.execvp(UNSHARE[0], [*UNSHARE, sys.executable, "-m", "penstock.testing.chaos", *arguments])
+    os.execvp(UNSHARE[0], [*UNSHARE, sys.executable, "-m", module, *arguments])
 
 
 def _run(*command: str) -> None:
@@ -71,6 +80,15 @@ class Network:
         for here, there in ((one, other), (other, one)):
             _run("ip", "-n", f"host{here}", "route", "replace", "blackhole", f"{self.address(there)}/32")
 
+    def cut_one_way(self, here: int, there: int) -> None:
+        """Nothing gets from here to there, answers included."""
+        _run("ip", "-n", f"host{here}", "route", "replace", "blackhole", f"{self.address(there)}/32")
+
+    def cut_port(self, here: int, there: int, port: int) -> None:
+        """From here nobody gets to that port there; other ports, and answers to those who call from there, do."""
+        rule = ["rule", "add", "pref", str(CUT_PORT_PREFERENCE), "to", f"{self.address(there)}/32"]
+        _run("ip", "-n", f"host{here}", *rule, "ipproto", "tcp", "dport", str(port), "blackhole")
+
     def isolate(self, host: int) -> None:
         _run("ip", "link", "set", f"to{host}", "down")
 
@@ -79,6 +97,9 @@ class Network:
             return
         for host in self.hosts:
             _run("ip", "link", "set", f"to{host}", "up")
+            ports = ["ip", "-n", f"host{host}", "rule", "del", "pref", str(CUT_PORT_PREFERENCE)]
+            while subprocess.run(ports, capture_output=True, check=False).returncode == 0:
+                pass
             for other in self.hosts:
                 if other != host:
                     subprocess.run(
@@ -86,16 +107,6 @@ class Network:
                         capture_output=True,
                         check=False,
                     )
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 class BrokerHost:
@@ -116,13 +127,14 @@ class BrokerHost:
         self.port = port
         self.data = folder / "data"
         self.log = folder / "broker.log"
+        self.slow_disk = folder / "slow-disk"
         self.process: subprocess.Popen[bytes] | None = None
         self.starts = 0
         self.environment = environment
         self.data.mkdir(parents=True, exist_ok=True)
         given = {
             "broker.id": str(number),
-            "listeners": f"PLAINTEXT://{network.address(number)}:{port}",
+            "listeners": f"{settings.get('security.inter.broker.protocol', 'PLAINTEXT')}://{network.address(number)}:{port}",
             "log.dirs": str(self.data),
             **settings,
         }
@@ -139,7 +151,8 @@ class BrokerHost:
 
     def start(self) -> None:
         self.starts += 1
-        command = [sys.executable, "-m", "penstock.broker", "--config", str(self.config)]
+        module = "penstock.testing.chaos.slow_disk"
+        command = [sys.executable, "-m", module, str(self.slow_disk), "--config", str(self.config)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.network.command_on(self.number, command),
@@ -184,14 +197,29 @@ class BrokerHost:
 class Hosts:
     """The whole cluster."""
 
-    def __init__(self, folder: Path, sandboxed: bool, settings: dict[str, str], environment: dict[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        sandboxed: bool,
+        settings: dict[str, str],
+        environment: Callable[[Path, int], dict[str, str]] = lambda folder, host: {},
+        secure: bool = False,
+    ) -> None:
+        """`environment` says what the broker of a host finds in its own; `secure` puts locks on every door."""
+        self.folder = folder
         self.network = Network(sandboxed, 3)
-        ports = free_ports(12)
+        addresses = [self.network.address(number) for number in self.network.hosts]
+        self.secured = Secured(folder / "secrets", addresses) if secure else None
+        first = free_ports(15)
+        ports = list(range(first, first + 15))
         members = [EnsembleMember(n, self.network.address(n), ports[n - 1], ports[n + 2]) for n in (1, 2, 3)]
         self.zookeepers = {
-            n: OnHost(n, self.network, folder / f"zookeeper-{n}", ports[n + 5], members) for n in (1, 2, 3)
+            n: OnHost(n, self.network, folder / f"zookeeper-{n}", ports[n + 5], members, self.secured, ports[n + 11])
+            for n in (1, 2, 3)
         }
-        connect = ",".join(server.connect for server in self.zookeepers.values())
+        connect = ",".join(server.broker_connect for server in self.zookeepers.values())
+        if self.secured is not None:
+            settings = {**settings, **self.secured.broker_settings()}
         self.small_disk = sandboxed and self._mount_small_disk(folder / "broker-3")
         self.brokers = {
             n: BrokerHost(
@@ -200,7 +228,7 @@ class Hosts:
                 self.network,
                 ports[n + 8],
                 {"zookeeper.connect": connect, **settings},
-                environment,
+                environment(folder, n),
             )
             for n in (1, 2, 3)
         }
@@ -220,6 +248,27 @@ class Hosts:
     def bootstrap(self) -> str:
         return ",".join(broker.address for broker in self.brokers.values())
 
+    def controller(self) -> int | None:
+        """Whoever the brokers say it is; None if nobody says."""
+        try:
+            return AdminClient(self.client_settings).list_topics(timeout=3).controller_id or None
+        except KafkaException:
+            return None
+
+    def in_sync(self) -> bool:
+        """Whether every replica has everything."""
+        try:
+            topics = AdminClient(self.client_settings).list_topics(timeout=3).topics.values()
+        except KafkaException:
+            return False
+        partitions = [partition for topic in topics for partition in topic.partitions.values()]
+        return all(len(p.isrs) == len(p.replicas) and p.leader >= 0 for p in partitions)
+
+    @property
+    def client_settings(self) -> dict[str, Any]:
+        login = {} if self.secured is None else self.secured.client_settings()
+        return {"bootstrap.servers": self.bootstrap, "log_level": 0, **login}
+
     def start(self) -> None:
         for server in self.zookeepers.values():
             server.start(wait=False)
@@ -233,12 +282,14 @@ class Hosts:
     def heal(self) -> None:
         """Everything broken is made whole."""
         self.network.heal()
-        for number, server in self.zookeepers.items():
+        for server in self.zookeepers.values():
+            server.signal(signal.SIGCONT)
             if server.process is None or server.process.poll() is not None:
-                self.zookeepers[number].start(wait=False)
+                server.start(wait=False)
         for broker in self.brokers.values():
             broker.signal(signal.SIGCONT)
-            (broker.data / "ballast").unlink(missing_ok=True)
+            (broker.data / BALLAST).unlink(missing_ok=True)
+            broker.slow_disk.unlink(missing_ok=True)
         for broker in self.brokers.values():
             if not broker.running:
                 broker.start()
@@ -255,16 +306,39 @@ class Hosts:
         for broker in self.brokers.values():
             broker.kill()
         for server in self.zookeepers.values():
+            server.signal(signal.SIGCONT)
             server.stop(kill=True)
 
 
 class OnHost(ZooKeeperProcess):
     """A ZooKeeper server in a host's namespace."""
 
-    def __init__(self, number: int, network: Network, folder: Path, port: int, members: list[EnsembleMember]) -> None:
-        super().__init__(folder, port, host=network.address(number), server_id=number, ensemble=members)
+    def __init__(
+        self,
+        number: int,
+        network: Network,
+        folder: Path,
+        port: int,
+        members: list[EnsembleMember],
+        secured: Secured | None,
+        secure_port: int,
+    ) -> None:
+        super().__init__(
+            folder,
+            port,
+            host=network.address(number),
+            server_id=number,
+            ensemble=members,
+            properties=None if secured is None else secured.zookeeper_properties(secure_port),
+            java_options=() if secured is None else secured.zookeeper_java_options(),
+        )
+        self.broker_connect = f"{self.host}:{port if secured is None else secure_port}"
         self._number = number
         self._network = network
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(number)
 
     def command(self) -> list[str]:
         return self._network.command_on(self._number, super().command())

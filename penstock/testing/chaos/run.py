@@ -12,8 +12,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.base.settings import Settings
 from penstock.testing.chaos.checker import History, Verdict
-from penstock.testing.chaos.faults import Faults, faketime_environment
+from penstock.testing.chaos.clocks import faketime_environment
+from penstock.testing.chaos.faults import Faults
 from penstock.testing.chaos.hosts import Hosts
+from penstock.testing.chaos.operator import Operator
 from penstock.testing.chaos.silences import Silence, bound_seconds, find_silences
 from penstock.testing.chaos.workload import (
     PARTITIONS,
@@ -53,11 +55,17 @@ class Report:
     transactions: tuple[int, int]
     producer_lives: int
     differences: list[str]
+    under_way: str = ""
     client_errors: list[str] = field(default_factory=list)
 
     @property
+    def is_right(self) -> bool:
+        """Whatever it took: nothing is lost, doubled, reordered or different."""
+        return self.verdict.good and not self.differences and not self.client_errors
+
+    @property
     def good(self) -> bool:
-        return self.verdict.good and not self.differences and not self.client_errors and not self.too_long
+        return self.is_right and not self.too_long
 
     @property
     def too_long(self) -> list[Silence]:
@@ -70,12 +78,13 @@ class Report:
             f"idempotent producers that had to begin anew: {self.producer_lives - 3}",
             f"replicas differ: {len(self.differences)}"
             + (f", e.g. {self.differences[:3]}" if self.differences else ""),
+            self.under_way,
             f"faults: {', '.join(f'{n} × {name}' for name, n in sorted(self.faults.items()))}",
             *(f"skipped {reason}" for reason in self.skipped),
             *(f"client failed: {error}" for error in self.client_errors),
             *(silence.line() for silence in self.silences[:SILENCES_SHOWN]),
             f"silences above {self.silence_bound_seconds:.1f} s: {len(self.too_long)}",
-            "GOOD" if self.good else "BAD",
+            "GOOD" if self.good else "RIGHT, BUT TOO LONG SILENT" if self.is_right else "BAD",
         ]
 
 
@@ -87,6 +96,7 @@ def run_chaos(
     without: Sequence[str] = (),
     only: str | None = None,
     say: Callable[[str], None] | None = None,
+    secure: bool = False,
 ) -> Report:
     started = time.monotonic()
 
@@ -94,24 +104,26 @@ def run_chaos(
         text = f"{time.monotonic() - started:7.1f} {line}"
         print(text, file=sys.stderr, flush=True) if say is None else say(text)
 
-    environment = faketime_environment(folder)
-    hosts = Hosts(folder, sandboxed, SETTINGS, environment)
+    hosts = Hosts(folder, sandboxed, SETTINGS, faketime_environment, secure)
     try:
         hosts.start()
-        tell(f"three brokers serve at {hosts.bootstrap}")
+        tell(f"three brokers serve at {hosts.bootstrap}{', with SASL_SSL' if secure else ''}")
         _create_topic(hosts)
         history = History()
-        clients: list[Client] = [IdempotentProducer(n, hosts.bootstrap, history, 150, seed) for n in (1, 2, 3)]
-        transactions = TransactionalProducer(hosts.bootstrap, history, seed)
-        clients += [transactions, Reader(hosts.bootstrap, history)]
+        clients: list[Client] = [IdempotentProducer(n, hosts.client_settings, history, 150, seed) for n in (1, 2, 3)]
+        transactions = TransactionalProducer(hosts.client_settings, history, seed)
+        operator = Operator(hosts.client_settings, history, seed)
+        clients += [transactions, Reader(hosts.client_settings, history), operator]
         for client in clients:
             client.start()
-        faults = Faults(hosts, seed, tell, folder / "clock-offset" if environment else None, without, only)
+        faults = Faults(hosts, seed, tell, without, only)
         while time.monotonic() - started < minutes * 60:
             faults.pause(1.0, 5.0)
             faults.one()
         tell("peace: everything is made whole")
         hosts.heal()
+        operator.stopping.set()
+        operator.join(200)
         _wait_until_in_sync(hosts, tell)
         for client in clients:
             client.stopping.set()
@@ -119,8 +131,9 @@ def run_chaos(
             client.join(200)
         errors = [f"{client.name}: {client.error!r}" for client in clients if client.error is not None]
         errors += [f"{client.name} does not end" for client in clients if client.is_alive()]
+        errors += operator.wrong
         tell("the last look")
-        verdict = history.judge(read_everything(hosts.bootstrap, 120))
+        verdict = history.judge(read_everything(hosts.client_settings, 120))
         hosts.stop()
         return Report(
             verdict,
@@ -131,6 +144,7 @@ def run_chaos(
             (transactions.committed, transactions.aborted),
             sum(client.lives for client in clients if isinstance(client, IdempotentProducer)),
             _compare_replicas(hosts),
+            operator.line(),
             errors,
         )
     finally:
@@ -144,14 +158,14 @@ def _silence_bound() -> float:
 
 
 def _create_topic(hosts: Hosts) -> None:
-    admin = AdminClient({"bootstrap.servers": hosts.bootstrap, "log_level": 0})
+    admin = AdminClient(hosts.client_settings)
     topic = NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": str(MIN_ISR)})
     admin.create_topics([topic])[TOPIC].result(30)
 
 
 def _wait_until_in_sync(hosts: Hosts, tell: Callable[[str], None]) -> None:
     """All replicas of all partitions come back by themselves."""
-    admin = AdminClient({"bootstrap.servers": hosts.bootstrap, "log_level": 0})
+    admin = AdminClient(hosts.client_settings)
     deadline = time.monotonic() + HEAL_SECONDS
     lagging: list[str] = ["unknown"]
     while lagging:
@@ -163,7 +177,7 @@ def _wait_until_in_sync(hosts: Hosts, tell: Callable[[str], None]) -> None:
             f"{name}-{partition.id}: leader {partition.leader}, in sync {partition.isrs}"
             for name, topic in topics.items()
             for partition in topic.partitions.values()
-            if len(partition.isrs) < 3 or partition.leader < 0
+            if len(partition.isrs) < len(partition.replicas) or partition.leader < 0
         ]
     tell(f"all replicas in sync {time.monotonic() - deadline + HEAL_SECONDS:.1f} s later")
 

@@ -1,4 +1,4 @@
-"""How long nobody was answered, and because of what: each silence beside the fault that it belongs to.
+"""How long a partition answered nobody, and because of what: each silence beside the fault that it belongs to.
 
 A silence longer than the cluster needs to notice a fault and to act on it is a fault of ours, unless so few brokers
 lived that no partition could have its min.insync.replicas, or the machine was too busy to judge.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 WORTH_TELLING_SECONDS = 3.0
@@ -31,6 +31,8 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
+    partitions: tuple[int, ...]
+    """Those that were silent at that time; the longest silence among them is told."""
     began: float
     ended: float
     cause: str
@@ -43,7 +45,8 @@ class Silence:
 
     def line(self) -> str:
         outside = "" if self.judged_seconds == self.seconds else f" ({self.judged_seconds:.1f} s of them judged)"
-        return f"silence {self.began:7.1f} to {self.ended:7.1f}, {self.seconds:4.1f} s{outside}: {self.cause}"
+        where = f"of {len(self.partitions)} partitions" if len(self.partitions) > 1 else f"of {self.partitions[0]}"
+        return f"silence {where} {self.began:7.1f} to {self.ended:7.1f}, {self.seconds:4.1f} s{outside}: {self.cause}"
 
 
 def bound_seconds(session_timeout_ms: int, heartbeat_timeout_ms: int, replica_lag_ms: int) -> float:
@@ -55,21 +58,33 @@ def is_machine_busy() -> bool:
 
 
 def find_silences(
-    acknowledged_at: Iterable[float], incidents: Sequence[Incident], min_live: int, began: float = 0.0
+    acknowledged_at: Mapping[int, Iterable[float]],
+    incidents: Sequence[Incident],
+    min_live: int,
+    began: float = 0.0,
 ) -> list[Silence]:
-    """Those worth telling, longest first; times are told from `began` on."""
-    times = sorted(acknowledged_at)
-    found = [
-        Silence(
-            earlier - began,
-            later - began,
-            _cause(earlier, later, incidents),
-            _judged(earlier, later, incidents, min_live),
-        )
-        for earlier, later in itertools.pairwise(times)
+    """Those worth telling, longest first; times are told from `began` on. Silences of several partitions that overlap
+    are one: they have one cause."""
+    found = sorted(
+        (earlier, later, partition)
+        for partition, times in acknowledged_at.items()
+        for earlier, later in itertools.pairwise(sorted(times))
         if later - earlier >= WORTH_TELLING_SECONDS
-    ]
-    return sorted(found, key=lambda silence: -silence.seconds)
+    )
+    groups: list[list[tuple[float, float, int]]] = []
+    for one in found:
+        if groups and one[0] < max(later for _, later, _ in groups[-1]):
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    silences = []
+    for group in groups:
+        judged = {one: _judged(one[0], one[1], incidents, min_live) for one in group}
+        earlier, later, _ = worst = max(group, key=lambda one: (judged[one], one[1] - one[0]))
+        partitions = tuple(sorted({partition for _, _, partition in group}))
+        cause = _cause(earlier, later, incidents)
+        silences.append(Silence(partitions, earlier - began, later - began, cause, judged[worst]))
+    return sorted(silences, key=lambda silence: -silence.seconds)
 
 
 def _cause(began: float, ended: float, incidents: Sequence[Incident]) -> str:

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
@@ -15,7 +16,7 @@ from penstock.testing.chaos.checker import History
 
 TOPIC = "chaos"
 PARTITIONS = 6
-_COMMON = {
+COMMON = {
     "log_level": 0,
     "socket.timeout.ms": 5000,
     "reconnect.backoff.max.ms": 500,
@@ -26,9 +27,9 @@ _COMMON = {
 class Client(threading.Thread, ABC):
     """A thread that works until told to stop. A fault of its own is kept and judged in the end."""
 
-    def __init__(self, name: str, bootstrap: str, history: History) -> None:
+    def __init__(self, name: str, connect: Mapping[str, Any], history: History) -> None:
         super().__init__(name=name, daemon=True)
-        self.bootstrap = bootstrap
+        self.connect = connect
         self.history = history
         self.stopping = threading.Event()
         self.error: BaseException | None = None
@@ -46,8 +47,8 @@ class Client(threading.Thread, ABC):
 class IdempotentProducer(Client):
     """Many batches in flight. After a fatal error it goes on under another name: the old one's fate is judged."""
 
-    def __init__(self, number: int, bootstrap: str, history: History, rate: int, seed: int) -> None:
-        super().__init__(f"producer{number}", bootstrap, history)
+    def __init__(self, number: int, connect: Mapping[str, Any], history: History, rate: int, seed: int) -> None:
+        super().__init__(f"producer{number}", connect, history)
         self._rate = rate
         self._random = random.Random(seed * 1000 + number)
         self.lives = 0
@@ -60,8 +61,8 @@ class IdempotentProducer(Client):
     def _one_life(self, identity: str) -> None:
         producer = Producer(
             {
-                **_COMMON,
-                "bootstrap.servers": self.bootstrap,
+                **COMMON,
+                **self.connect,
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 5,
@@ -99,8 +100,8 @@ class IdempotentProducer(Client):
 class TransactionalProducer(Client):
     """Small transactions, some of them aborted."""
 
-    def __init__(self, bootstrap: str, history: History, seed: int) -> None:
-        super().__init__("transactions", bootstrap, history)
+    def __init__(self, connect: Mapping[str, Any], history: History, seed: int) -> None:
+        super().__init__("transactions", connect, history)
         self._random = random.Random(seed)
         self.committed = 0
         self.aborted = 0
@@ -117,8 +118,8 @@ class TransactionalProducer(Client):
     def _one_life(self, identity: str) -> None:
         producer = Producer(
             {
-                **_COMMON,
-                "bootstrap.servers": self.bootstrap,
+                **COMMON,
+                **self.connect,
                 "transactional.id": "chaos",
                 "transaction.timeout.ms": 60_000,
                 "message.timeout.ms": 60_000,
@@ -164,11 +165,11 @@ class TransactionalProducer(Client):
 class Reader(Client):
     """Follows all partitions with read_committed and keeps what it sees."""
 
-    def __init__(self, bootstrap: str, history: History) -> None:
-        super().__init__("reader", bootstrap, history)
+    def __init__(self, connect: Mapping[str, Any], history: History) -> None:
+        super().__init__("reader", connect, history)
 
     def work(self) -> None:
-        consumer = _consumer(self.bootstrap)
+        consumer = _consumer(self.connect)
         consumer.assign([TopicPartition(TOPIC, p, OFFSET_BEGINNING) for p in range(PARTITIONS)])
         try:
             while not self.stopping.is_set():
@@ -179,11 +180,11 @@ class Reader(Client):
             consumer.close()
 
 
-def _consumer(bootstrap: str) -> Consumer:
+def _consumer(connect: Mapping[str, Any]) -> Consumer:
     return Consumer(
         {
-            **_COMMON,
-            "bootstrap.servers": bootstrap,
+            **COMMON,
+            **connect,
             "group.id": "chaos-reader",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
@@ -194,9 +195,9 @@ def _consumer(bootstrap: str) -> Consumer:
     )
 
 
-def read_everything(bootstrap: str, timeout_s: float) -> dict[int, list[tuple[int, str]]]:
+def read_everything(connect: Mapping[str, Any], timeout_s: float) -> dict[int, list[tuple[int, str]]]:
     """All partitions from their beginnings to their ends (of now)."""
-    consumer = _consumer(bootstrap)
+    consumer = _consumer(connect)
     deadline = time.monotonic() + timeout_s
     rows: dict[int, list[tuple[int, str]]] = {p: [] for p in range(PARTITIONS)}
     try:

@@ -120,7 +120,11 @@ def try_plan(plan: Plan) -> Life:
 
 def plans(every_call: bool) -> Iterator[Plan]:
     """Each place × each error, once and lasting, at the first, the middle and the last call, or at every call."""
-    for site, count in sorted(count_calls().items()):
+    yield from plans_of(count_calls(), every_call)
+
+
+def plans_of(counted: Counter[str], every_call: bool) -> Iterator[Plan]:
+    for site, count in sorted(counted.items()):
         numbers = range(1, count + 1) if every_call else sorted({1, (count + 1) // 2, count})
         writes = site.partition("@")[0] in _WRITES
         for error in ERRORS:

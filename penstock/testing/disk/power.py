@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import os
 import random
+import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.log import disk
 
+_RANDOM_PART: Final = re.compile(r"\.[0-9a-f]{32}(?=-)")
 _REAL: Final = {name: getattr(os, name) for name in disk.CALLS}
 
 
@@ -76,17 +79,9 @@ class PowerDisk:
         self._durable: dict[str, _File | None] = {}
         self._changes: dict[str, list[_Change]] = {}
         self._opened: dict[int, str | _File] = {}  # descriptor → folder or file
-        self.calls: dict[str, Callable[..., Any]] = {
-            "open": self.open,
-            "pwrite": self.pwrite,
-            "pwritev": self.pwritev,
-            "fsync": self.fsync,
-            "ftruncate": self.ftruncate,
-            "truncate": self.truncate,
-            "replace": self.replace,
-            "unlink": self.unlink,
-            "mkdir": self.mkdir,
-        }
+        lock = threading.Lock()  # a load has threads of its own
+        names = ("open", "pwrite", "pwritev", "fsync", "ftruncate", "truncate", "replace", "unlink", "mkdir")
+        self.calls: dict[str, Callable[..., Any]] = {name: _one_by_one(lock, getattr(self, name)) for name in names}
 
     def _tick(self) -> None:
         if self.count == self._lose_before:
@@ -114,6 +109,13 @@ class PowerDisk:
                 file = _File()
                 file.durable = path.read_bytes()
             self._names[name] = self._durable[name] = file
+
+    def forget(self, root: Path) -> None:
+        """Nothing lies there any more."""
+        prefix = os.path.realpath(root) + "/"
+        for known in (self._names, self._durable, self._changes):
+            for name in [name for name in known if name.startswith(prefix) or name + "/" == prefix]:
+                del known[name]
 
     # -- the calls
 
@@ -190,12 +192,12 @@ class PowerDisk:
     def leave(self, root: Path, target: Path, dice: random.Random) -> None:
         """Write to `target` what of `root` a power loss at this moment may leave."""
         names = dict(self._durable)
-        for folder in sorted(self._changes):
+        for folder in sorted(self._changes, key=_without_chance):
             changes = self._changes[folder]
             _apply(names, changes[: dice.randint(0, len(changes))])
         prefix = os.path.realpath(root) + "/"
         target.mkdir(parents=True)
-        for name in sorted(names):
+        for name in sorted(names, key=_without_chance):
             if not name.startswith(prefix) or not self._is_reachable(name, prefix, names):
                 continue
             place = target / name[len(prefix) :]
@@ -208,6 +210,19 @@ class PowerDisk:
     def _is_reachable(self, name: str, prefix: str, names: dict[str, _File | None]) -> bool:
         folder = _parent(name)
         return folder + "/" == prefix or (folder in names and self._is_reachable(folder, prefix, names))
+
+
+def _one_by_one(lock: threading.Lock, call: Callable[..., Any]) -> Callable[..., Any]:
+    def locked(*arguments: Any, **options: Any) -> Any:
+        with lock:
+            return call(*arguments, **options)
+
+    return locked
+
+
+def _without_chance(name: str) -> str:
+    """Names in an order that does not depend on the random part which deleted folders get."""
+    return _RANDOM_PART.sub("", name)
 
 
 def _parent(name: str) -> str:

@@ -34,12 +34,19 @@ BY_DESIGN: dict[str, str] = {
         " earlier, and a produce right behind it may have to be repeated."
     ),
     "Two-phase commit": (
-        "InitProducerId v6 keeps prepared transactions (KIP-939 completely). Kafka 4.3 refuses that flag."
+        "InitProducerId v6 keeps prepared transactions (KIP-939 completely): all leaders refuse the former writer "
+        "before it is answered; CONCURRENT_TRANSACTIONS while one of them cannot be told. Kafka 4.3 refuses that flag."
     ),
     "A lost disk": (
         "Kafka makes the replicas of a replaced disk anew once it is formatted. Penstock keeps them off line until the"
         " operator says `penstock log accept-loss`, and even then while nobody else leads: an empty replica that is the"
         " last of its ISR would cut all others to nothing."
+    ),
+    "A segment that is too short": (
+        "Kafka closes the connection at each fetch of it, healthy partitions included. Penstock does so once, when the"
+        " file shrinks under a fetch; then that partition alone is answered CORRUPT_MESSAGE. A wrong magic or"
+        " checksum inside a batch is given out as it is by both, for the reader to find; at a batch whose size is wrong"
+        " Kafka gives nothing, Penstock the bytes that are there."
     ),
     "A full disk": (
         "Kafka takes the folder off line and leaves the partition to another replica. Penstock answers"
@@ -57,7 +64,8 @@ BY_DESIGN: dict[str, str] = {
     ),
     "Security settings without an effect": (
         "Kafka accepts settings that it does not use. Penstock refuses security settings that would do nothing here"
-        " (Java classes and providers, Kerberos, `password.encoder.*`) and those of listeners that do not exist."
+        " (Java classes and providers, Kerberos, `password.encoder.*`) and those of listeners that do not exist"
+        " or have no TLS or SASL of their own."
         " `listeners` and `listener.security.protocol.map` do not change while a broker runs."
     ),
     "SASL": (

@@ -32,7 +32,7 @@ def produce(
     session: Session, topic: str, data: bytes | bytearray | None, version: int = 9, acks: int = -1, partition: int = 0
 ) -> Any:
     api = messages.api("produce").load_all_versions()
-    row = api.PartitionProduceData(index=partition, records=data)
+    row = api.PartitionProduceData(index=partition, records=None if data is None else bytes(data))
     wanted = api.TopicProduceData(partition_data=[row])
     if version >= 13:
         wanted.topic_id = session.topic_id(topic)

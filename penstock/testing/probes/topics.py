@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from typing import Any
 
@@ -251,3 +252,32 @@ for _version in range(3):
     def _cluster(session: Session, version: int = _version) -> Any:
         answer = session.call("describe_cluster", version, messages.api("describe_cluster").Request())
         return answer.error_code, len(answer.brokers), bool(answer.cluster_id)
+
+
+# Topics of one request: (a name or None, an id or None); "known" and "other" stand for topics that are there.
+NAMES_AND_IDS: dict[str, list[tuple[str | None, str | None]]] = {
+    "a topic of which nothing is said": [(None, None)],
+    "one of which nothing is said beside a name": [("known", None), (None, None)],
+    "one of which nothing is said beside an id": [(None, None), (None, "known")],
+    "a name beside an id": [("other", None), (None, "known")],
+    "a name beside an unknown id": [("known", None), (None, "unknown")],
+    "a name and the id of another": [("other", "known")],
+    "a topic by name and by id": [("known", None), (None, "known")],
+    "a topic twice": [("known", None), ("known", None)],
+}
+for _version, (_label, _topics) in itertools.product((11, 13), NAMES_AND_IDS.items()):
+
+    @probe(f"metadata v{_version}: {_label}")
+    def _names_and_ids(
+        session: Session, version: int = _version, topics: list[tuple[str | None, str | None]] = _topics
+    ) -> Any:
+        names = {"known": session.topic(), "other": session.topic(), None: None}
+        ids = {"known": session.topic_id(str(names["known"])), "unknown": uuid.UUID(int=77), None: uuid.UUID(int=0)}
+        api = messages.api("metadata")
+        asked = [api.MetadataRequestTopic(name=names[name], topic_id=ids[known]) for name, known in topics]
+        answer = session.call("metadata", version, api.Request(topics=asked, allow_auto_topic_creation=False))
+        told = {name: label for label, name in names.items()}
+        rows = sorted(
+            str((one.error_code, told.get(one.name, one.name), one.topic_id.int == 0)) for one in answer.topics
+        )
+        return bool(answer.brokers), answer.controller_id >= 0, answer.cluster_id is not None, rows

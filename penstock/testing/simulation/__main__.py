@@ -1,4 +1,4 @@
-"""`python -m penstock.testing.simulation --seeds N [--first F] | --seed S [--trace] [--partitions P]`"""
+"""`python -m penstock.testing.simulation --seeds N [--first F] | --seed S [--trace] [--partitions P]` and more"""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="run this one and print its trace if it fails")
     parser.add_argument("--seconds", type=float, default=12.0, help="virtual seconds with faults")
     parser.add_argument("--partitions", type=int, help="of the topic; 1 to 3 by the seed if it is not said")
+    parser.add_argument("--min-isr-changes", action="store_true", help="min.insync.replicas changes under way")
+    parser.add_argument("--real-logs", action="store_true", help="the real log over files that lose unsynced pages")
     parser.add_argument("--trace", action="store_true", help="print the trace also of a good run")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
+    given = (options.seconds, options.partitions, options.min_isr_changes, options.real_logs)
     if options.seed is not None:
-        outcome = run_seed(options.seed, options.seconds, options.partitions)
+        outcome = run_seed(options.seed, *given)
         if outcome.violation or options.trace:
             print("\n".join(outcome.trace))
         print(outcome.summary)
@@ -37,7 +40,7 @@ def main() -> int:
         )
 
     for seed in range(options.first, options.first + options.seeds):
-        outcome = run_seed(seed, options.seconds, options.partitions)
+        outcome = run_seed(seed, *given)
         acknowledged += outcome.acknowledged
         excused += outcome.excused
         leaders += outcome.leader_changes

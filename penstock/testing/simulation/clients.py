@@ -10,6 +10,7 @@ from penstock.protocol.errors import ErrorCode
 from penstock.testing.simulation.disk import Entry, TopicPartition
 from penstock.testing.simulation.life import Life
 from penstock.testing.simulation.node import SimCluster, SimNode
+from penstock.testing.simulation.world import EPOCH_MS
 
 CALL_TIMEOUT_SECONDS = 2.5
 _values = itertools.count()
@@ -50,26 +51,29 @@ class Producer(SimClient):
 
     async def _send(self, entry: Entry) -> None:
         checker = self.cluster.checker
-        entry = entry._replace(value=self.producer_id * 1_000_000 + entry.sequence)
+        sealed, batch = self._sealed(entry)
         while True:
-            error, base_offset = await self._try(entry)
+            error, base_offset = await self._try(batch)
             if error == ErrorCode.NONE:
-                checker.acknowledge(self.where, entry, base_offset)
-                self.sequence += 1
+                checker.acknowledge(self.where, sealed, base_offset)
+                self.sequence = self.cluster.storage.next_sequence(sealed)
                 return
             # A leader that does not know yet that it is deposed may lack our last batch and say OUT_OF_ORDER: ask on.
             # Only where records were lost with an excuse a new identity is needed.
             if error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self.where in checker.excused_from:
                 self.producer_id += 1000
                 self.sequence = 0
-                entry = entry._replace(producer=self.producer_id, sequence=0, value=self.producer_id * 1_000_000)
+                sealed, batch = self._sealed(entry._replace(producer=self.producer_id, sequence=0))
             await asyncio.sleep(self.world.random.uniform(0.02, 0.3))
 
-    async def _try(self, entry: Entry) -> tuple[int, int]:
+    def _sealed(self, entry: Entry) -> tuple[Entry, bytes]:
+        named = entry._replace(value=entry.producer * 1_000_000 + entry.sequence)
+        return self.cluster.storage.sealed(named, int(self.world.now * 1000) + EPOCH_MS)
+
+    async def _try(self, batch: bytes) -> tuple[int, int]:
         node = self.guess_leader()
         if node is None:
             return int(ErrorCode.LEADER_NOT_AVAILABLE), -1
-        batch = entry.encode()
         try:
             return await self.world.call(
                 self.life, node.life, lambda: node.handle_produce(self.where, batch, 1500), CALL_TIMEOUT_SECONDS

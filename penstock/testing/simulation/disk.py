@@ -10,7 +10,7 @@ import struct
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.log.damage import Damage
 from penstock.log.results import (
@@ -68,13 +68,11 @@ class SimLogConfig:
     cleanup_delete: bool = True
 
 
-@dataclass
-class Disk:
+class Disk(Protocol):
     """What survives a crash of one broker, by partition."""
 
     logs: dict[TopicPartition, StoredLog]
-    full: bool = False
-    clean_stop: tuple[int, int] | None = None  # the marker of a stop in peace: first and last broker epoch
+    full: bool
 
 
 class StoredLog:
@@ -111,7 +109,7 @@ class SimLog:
         self._checker = checker
         self._staged: list[Entry] = []
         self.voided: LogWriteError | None = None
-        self.on_start_raised: Callable[[], None] | None = None
+        self.on_history_changed: Callable[[], None] | None = None
         self.damage = Damage(f"{where[0]}-{where[1]}")
         stored = self.stored
         stored.epochs = [(epoch, start) for epoch, start in stored.epochs if start < stored.end_offset]
@@ -225,8 +223,8 @@ class SimLog:
         if offset <= self.log_start_offset:
             return False
         self.log_start_offset = self.stored.log_start_offset = min(offset, self.high_watermark)
-        if self.on_start_raised is not None:
-            self.on_start_raised()
+        if self.on_history_changed is not None:
+            self.on_history_changed()
         return True
 
     def truncate_to(self, offset: int) -> bool:
@@ -321,7 +319,9 @@ class SimLogManager:
     def set_aside(self, topic: str, partition: int) -> None:
         self._open.pop((topic, partition), None)  # nobody hosts it any more, and nothing is lost
 
-    def losses_made_good(self) -> None: ...
+    @property
+    def loss_is_accepted(self) -> bool:
+        return False  # simulated disks lose tails, never themselves
 
     def logs(self) -> list[SimLog]:
         return list(self._open.values())

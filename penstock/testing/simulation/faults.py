@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.controller_driver import NotController
 from penstock.cluster.events import AlterReassignments, ElectionKind, ElectLeaders
+from penstock.store.interface import StoreError
 from penstock.testing.simulation.disk import TopicPartition
 from penstock.testing.simulation.node import SimCluster, SimNode
 from penstock.testing.simulation.world import STORE
@@ -24,6 +25,8 @@ class FaultPlan:
     disk_full: bool
     reassignments: bool
     mean_seconds: float
+    min_isr_changes: bool = False
+    """Never drawn: seeds that tests name would become others."""
 
     @classmethod
     def drawn(cls, cluster: SimCluster) -> FaultPlan:
@@ -65,6 +68,8 @@ class FaultInjector:
             faults.append((2, self._fill_disk))
         if self.plan.reassignments:
             faults.append((2, self._reassign))
+        if self.plan.min_isr_changes:
+            faults.append((4, self._change_min_isr))
         weighted = [fault for weight, fault in faults for _ in range(weight)]
         while self.active:
             await asyncio.sleep(random.expovariate(1 / self.plan.mean_seconds))
@@ -245,6 +250,18 @@ class FaultInjector:
             await controller.alter_reassignments(AlterReassignments({where: target}))
         except NotController:
             return
+
+    async def _change_min_isr(self) -> None:
+        node = self._some_node()
+        if not node.up or node.life.paused or not hasattr(node.member, "configs"):
+            return
+        wanted = str(self.world.random.choice((1, 2, 3)))
+        topic = self.places[0][0]
+        self.world.log(f"admin: {node.id} sets min.insync.replicas to {wanted}")
+        try:
+            await node.member.configs.write(("topic", topic), {"min.insync.replicas": wanted})
+        except StoreError:
+            return  # it may have happened or not, as for any operator
 
     def end(self) -> None:
         """No more faults; everything broken is made whole."""

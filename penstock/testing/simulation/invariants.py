@@ -10,15 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.testing.simulation.disk import Entry, TopicPartition
 
 if TYPE_CHECKING:
     from penstock.replication.partition import Partition
-    from penstock.testing.simulation.disk import SimLog, StoredLog
+    from penstock.testing.simulation.storage import Stored
 
-Holders = Callable[[TopicPartition], "list[StoredLog]"]
+Holders = Callable[[TopicPartition], "list[Stored]"]
+
+
+class JudgedLog(Protocol):
+    """A log that tells the checker what it does."""
+
+    node_id: int
+
+    @property
+    def where(self) -> TopicPartition: ...
+
+    @property
+    def stored(self) -> Stored: ...
+
+    def latest_epoch(self) -> int | None: ...
 
 
 class Violation(AssertionError):
@@ -63,11 +77,11 @@ class Checker:
         key = (where, partition.leader_epoch)
         known = self.leaders.setdefault(key, partition.node_id)
         self.demand(known == partition.node_id, f"{where}: {known} and {partition.node_id} both lead epoch {key[1]}")
-        log: SimLog = partition.log  # type: ignore[assignment]
+        log: JudgedLog = partition.log  # type: ignore[assignment]
         who = f"new leader {partition.node_id}, epoch {partition.leader_epoch}"
         self.has_acknowledged(where, log.stored, who, before_epoch=partition.leader_epoch)
 
-    def has_acknowledged(self, where: TopicPartition, stored: StoredLog, who: str, before_epoch: int = 2**31) -> None:
+    def has_acknowledged(self, where: TopicPartition, stored: Stored, who: str, before_epoch: int = 2**31) -> None:
         """Everything acknowledged that was committed before this epoch (a zombie knows nothing of its successors)."""
         held = {entry.base_offset: entry for entry in stored.entries}
         committed_in = self.committed_in.get(where, {})
@@ -84,7 +98,7 @@ class Checker:
 
     # -- logs ----------------------------------------------------------------------------------------------------
 
-    def high_watermark_set(self, log: SimLog, old: int, new: int) -> None:
+    def high_watermark_set(self, log: JudgedLog, old: int, new: int) -> None:
         """Logs agree below the high watermark, and it does not go back."""
         self.demand(new >= old, f"{log.where} on {log.node_id}: high watermark went back from {old} to {new}")
         committed = self.committed.setdefault(log.where, {})
@@ -101,7 +115,7 @@ class Checker:
                 f"{log.where}: below the high watermark {new} of {log.node_id} stands {entry}, committed was {known}",
             )
 
-    def truncated(self, log: SimLog, removed: Iterable[Entry]) -> None:
+    def truncated(self, log: JudgedLog, removed: Iterable[Entry]) -> None:
         """Nothing committed is cut off."""
         committed = self.committed.get(log.where, {})
         for entry in removed:
@@ -112,7 +126,7 @@ class Checker:
                 f"{log.where}: {log.node_id} truncated the committed {entry}",
             )
 
-    def dense(self, where: TopicPartition, node_id: int, stored: StoredLog) -> None:
+    def dense(self, where: TopicPartition, node_id: int, stored: Stored) -> None:
         expected = stored.base_offset
         for entry in stored.entries:
             self.demand(
@@ -147,7 +161,7 @@ class Checker:
     def isr_within_assignment(self, where: TopicPartition, isr: Iterable[int], replicas: Iterable[int]) -> None:
         self.demand(set(isr) <= set(replicas), f"{where}: ISR {isr} is not within {replicas}")
 
-    def exactly_once(self, where: TopicPartition, stored: StoredLog) -> None:
+    def exactly_once(self, where: TopicPartition, stored: Stored) -> None:
         """No record stands twice in the log."""
         seen: set[tuple[int, int]] = set()
         for entry in stored.entries:

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from penstock.testing.simulation.disk import SimLogConfig
-
 
 class Life:
     """One process of a node, from its start to its crash."""
@@ -53,7 +51,8 @@ class LifeTimers:
 class SimSettings:
     """The settings that replication reads."""
 
-    def __init__(self, min_insync_replicas: int) -> None:
+    def __init__(self, min_insync_replicas: int, log_config: Callable[[int], Any]) -> None:
+        self._log_config = log_config
         self._min_insync_replicas = min_insync_replicas
         self._values: dict[str, Any] = {
             "replica.lag.time.max.ms": 2000,
@@ -66,6 +65,7 @@ class SimSettings:
             "replication.quota.window.num": 11,
             "replication.quota.window.size.seconds": 1,
             "broker.rack": None,
+            "penstock.machine": None,
             "replica.selector.class": None,
             "zookeeper.session.timeout.ms": 3000,
             "auto.leader.rebalance.enable": True,
@@ -87,5 +87,5 @@ class SimSettings:
     def apply_dynamic(self, *overrides: Any) -> set[str]:
         return set()
 
-    def log_config(self, overrides: dict[str, str]) -> SimLogConfig:
-        return SimLogConfig(int(overrides.get("min.insync.replicas", self._min_insync_replicas)))
+    def log_config(self, overrides: dict[str, str]) -> Any:
+        return self._log_config(int(overrides.get("min.insync.replicas", self._min_insync_replicas)))

@@ -49,7 +49,7 @@ class SimConnection:
         life = self._target_life
         try:
             response = await self._cluster.world.call(
-                self._source, life, lambda: self._target.handle_fetch(life, request), CALL_TIMEOUT_SECONDS
+                self._source, life, lambda: self._target.fetches.handle(life, request), CALL_TIMEOUT_SECONDS
             )
         except ClientError as error:
             posted.set_exception(error)

@@ -4,7 +4,6 @@ process, wired to the simulated store, network and disk."""
 from __future__ import annotations
 
 import asyncio
-import itertools
 from typing import Any
 
 from penstock.broker.api import alter_partition
@@ -15,32 +14,32 @@ from penstock.cluster.events import ControlledShutdownAnswer
 from penstock.cluster.image import BrokerRegistration, Endpoint
 from penstock.cluster.image_codec import ImagePush, ImagePushAnswer
 from penstock.cluster.member import BrokerIdInUse, ClusterMember
+from penstock.log.results import LogDirectoryFailed
 from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode
 from penstock.replication import reads
-from penstock.replication.partition import Bound, Partition
 from penstock.replication.remote import RemoteReplication
 from penstock.replication.replica_manager import ReplicaManager
 from penstock.store.interface import SessionExpired, StoreError
-from penstock.testing.simulation.disk import Disk, Entry, SimLogManager, TopicPartition, decode_entries
-from penstock.testing.simulation.fetch_session import SimAsked, SimFetchSession
+from penstock.testing.simulation.disk import Entry, TopicPartition
+from penstock.testing.simulation.fetches import SimFetches
 from penstock.testing.simulation.invariants import Checker
 from penstock.testing.simulation.life import Life, LifeTimers, SimSettings
 from penstock.testing.simulation.links import CALL_TIMEOUT_SECONDS, SimConnection, SimTransport
+from penstock.testing.simulation.storage import Storage
 from penstock.testing.simulation.store import SimEnsemble, SimSession
 from penstock.testing.simulation.world import World, WorldClock
-
-MAX_FETCH_SESSIONS = 100
 
 
 class SimCluster:
     """All nodes, and what they share."""
 
-    def __init__(self, world: World, checker: Checker, min_insync_replicas: int) -> None:
+    def __init__(self, world: World, checker: Checker, storage: Storage, min_insync_replicas: int) -> None:
         self.world = world
         self.checker = checker
+        self.storage = storage
         self.ensemble = SimEnsemble(world)
-        self.settings = SimSettings(min_insync_replicas)
+        self.settings = SimSettings(min_insync_replicas, storage.log_config)
         self.nodes: dict[int, SimNode] = {}
 
 
@@ -85,11 +84,11 @@ class SimNode:
         self.id = node_id
         self.cluster = cluster
         self.world = cluster.world
-        self.disk = Disk({})
+        self.disk = cluster.storage.new_disk(node_id)
         self.clock = WorldClock(self.world, skew_ms=self.world.random.randrange(-500, 500))
         self.life = Life(node_id)
         self.life.alive = False
-        self._session_numbers = itertools.count(1)
+        self.fetches = SimFetches(self)
 
     @property
     def up(self) -> bool:
@@ -113,13 +112,19 @@ class SimNode:
     def boot(self) -> None:
         life = self.life = Life(self.id)
         self.world.log(f"node {self.id}: starts")
+        try:
+            logs = self.disk.open(self.cluster.checker, self.clock)
+        except LogDirectoryFailed as error:
+            self.world.log(f"node {self.id}: cannot start: {error}")
+            life.alive = False
+            return
         self.store = SimSession(self.cluster.ensemble, life)
         self.member = member = SimMember(self, life)
         self.manager = ReplicaManager(
             self.id,
             self.cluster.settings,
             self.clock,
-            SimLogManager(self.id, self.disk, self.cluster.checker),  # type: ignore[arg-type]
+            logs,
             LifeTimers(life),
         )
         manager = self.manager
@@ -134,7 +139,7 @@ class SimNode:
             on_failed=lambda partition, error: self.world.log(f"node {self.id}: {partition!r}: {error}"),
         )
         manager.observe("t", _LeaderObserver(self, manager))
-        self._fetch_sessions: dict[int, SimFetchSession] = {}
+        self.fetches.begin_life()
         self.world.spawn(self._start(life))
         self.world.spawn(self._look_after_disk(life))
 
@@ -170,11 +175,7 @@ class SimNode:
         while life.alive:
             await asyncio.sleep(self.world.random.uniform(0.5, 3.0))
             await life.gate()
-            for partition in self.manager.partitions.values():
-                log: Any = partition.log
-                log.checkpoint()
-                if self.world.random.random() < 0.5:
-                    log.sync()
+            self.disk.look_after(list(self.manager.partitions), self.world.random)
 
     def crash(self, power_loss: bool = False) -> None:
         """The process is gone; with a power loss also what was written but never synced."""
@@ -182,12 +183,10 @@ class SimNode:
         self.life.alive = False
         self.life.resume()
         if power_loss:
-            for where, stored in self.disk.logs.items():
-                keep = self.world.random.randint(stored.synced, len(stored.entries))
-                if keep < len(stored.entries):
-                    lost_from = stored.entries[keep].base_offset
-                    stored.lose_tail(keep)
-                    self.cluster.checker.lost_unsynced(where, lost_from)
+            for where, lost_from in self.disk.lose_power(self.world.random):
+                self.cluster.checker.lost_unsynced(where, lost_from)
+        else:
+            self.disk.kill()
         self.cluster.checker.look_for_excuses()
 
     async def stop_in_peace(self) -> None:
@@ -197,12 +196,9 @@ class SimNode:
         await self.member.controlled_shutdown()
         await life.gate()
         for partition in self.manager.partitions.values():
-            log: Any = partition.log
             partition.write_now()
-            log.checkpoint()
-            log.sync()
-        if self.member.incarnation >= 0:
-            self.disk.clean_stop = (self.member.incarnation, self.member.broker_epoch)
+        epochs = (self.member.incarnation, self.member.broker_epoch) if self.member.incarnation >= 0 else None
+        self.disk.stop(list(self.manager.partitions), epochs)
         self.world.log(f"node {self.id}: has stopped")
         life.alive = False
         life.resume()
@@ -265,100 +261,9 @@ class SimNode:
         if partition is None:
             return self.manager.hosting_error(*where), -1, -1, []
         fetched = reads.fetch(partition, offset, 400)
-        entries = list(decode_entries(_late_bytes(fetched.region)))
+        storage = self.cluster.storage
+        entries = list(storage.entries_in(storage.bytes_of(fetched.region)))
         return fetched.error, fetched.high_watermark, fetched.log_start_offset, entries
-
-    async def handle_fetch(self, life: Life, request: Any) -> Any:
-        """A follower's fetch, with incremental sessions. It looks at what has news only, and the full look beside it
-        must find nothing more."""
-        api = messages.api("fetch")
-        session_id, session = self._session(request)
-        if session is None:
-            return api.Response(error_code=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
-        news = session.news
-        news.last_fetch_ms = self.clock.monotonic() * 1000
-        results = self._read(request, session, update=True)
-        if session.asked and not any(f.answers_at_once or f.size for _, f in results):
-            watched = [
-                (partition, asked.offset, int(Bound.LOG_END))
-                for asked in news.due()
-                if (partition := self._partition(asked.key)) is not None
-            ]
-            ready = asyncio.Event()
-            self.manager.parking.until_readable(watched, request.min_bytes, request.max_wait_ms, ready.set, news)
-            await ready.wait()
-            await life.gate()
-            results = self._read(request, session, update=False)
-        for asked, fetched in results:
-            partition = self._partition(asked.key)
-            if partition is not None:
-                asked.told = (fetched.high_watermark, fetched.log_start_offset)
-                news.answered(asked, partition, fetched)
-        await asyncio.sleep(self.world.delay())  # the bytes leave later than they were looked up
-        await life.gate()
-        topics: dict[Any, Any] = {}
-        for asked, fetched in results:
-            topic_id, index = asked.key
-            topic = topics.setdefault(topic_id, api.FetchableTopicResponse(topic_id=topic_id))
-            topic.partitions.append(_fetch_answer(api, index, fetched))
-        return api.Response(session_id=session_id, responses=list(topics.values()))
-
-    def _session(self, request: Any) -> tuple[int, SimFetchSession | None]:
-        if request.session_epoch <= 0:
-            session_id = next(self._session_numbers)
-            self._fetch_sessions[session_id] = SimFetchSession()
-            while len(self._fetch_sessions) > MAX_FETCH_SESSIONS:
-                self._fetch_sessions.pop(next(iter(self._fetch_sessions))).news.end()
-        else:
-            session_id = request.session_id
-        session = self._fetch_sessions.get(session_id)
-        if session is None:
-            return -1, None
-        session.news.replica_id = request.replica_state.replica_id
-        for topic in request.topics:
-            for item in topic.partitions:
-                session.name((topic.topic_id, item.partition), item)
-        for topic in request.forgotten_topics_data:
-            for index in topic.partitions:
-                session.forget((topic.topic_id, index))
-        return session_id, session
-
-    def _partition(self, key: tuple[Any, int]) -> Partition | None:
-        name = self.manager.image.topic_name(key[0])
-        return None if name is None else self.manager.find(name, key[1])
-
-    def _read(self, request: Any, session: SimFetchSession, update: bool) -> list[tuple[SimAsked, reads.Fetched]]:
-        if session.image is not self.manager.image:
-            session.image = self.manager.image
-            session.news.look_at_all()
-        results = [(asked, self._read_one(request, asked, update)) for asked in session.news.due()]
-        for asked, partition in session.news.resting.items():
-            if not partition.dirty:
-                fetched = self._read_one(request, asked, update=False)
-                silent = not fetched.answers_at_once and not fetched.size
-                told = (fetched.high_watermark, fetched.log_start_offset) == asked.told
-                current = self._partition(asked.key) is partition
-                self.cluster.checker.demand(
-                    silent and told and current, f"node {self.id}: {partition!r} has news that nobody looks at"
-                )
-        return results
-
-    def _read_one(self, request: Any, asked: SimAsked, update: bool) -> reads.Fetched:
-        item, state = asked.item, request.replica_state
-        partition = self._partition(asked.key)
-        if partition is None:
-            return reads.Fetched(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        return reads.follower_fetch(
-            partition,
-            state.replica_id,
-            state.replica_epoch,
-            item.fetch_offset,
-            item.log_start_offset,
-            item.partition_max_bytes,
-            current_leader_epoch=item.current_leader_epoch,
-            last_fetched_epoch=item.last_fetched_epoch,
-            update=update,
-        )
 
     async def handle_list_offsets(self, life: Life, request: Any) -> Any:
         api = messages.api("list_offsets")
@@ -406,28 +311,3 @@ def _covers(epochs: tuple[int, int] | None, epoch: int) -> bool:
 
 async def _nothing() -> None:
     return None
-
-
-def _late_bytes(region: Any) -> bytes:
-    """Read a region when it is sent, not when it was found: the file may have changed meanwhile."""
-    if region is None or not region.length:
-        return b""
-    from penstock.testing.simulation.disk import ENTRY_BYTES
-
-    entries = region.file[region.position : region.position + region.length // ENTRY_BYTES]
-    return b"".join(entry.encode() for entry in entries)
-
-
-def _fetch_answer(api: Any, index: int, fetched: Any) -> Any:
-    answer = api.PartitionData(
-        partition_index=index,
-        error_code=fetched.error,
-        high_watermark=fetched.high_watermark,
-        last_stable_offset=fetched.last_stable_offset,
-        log_start_offset=fetched.log_start_offset,
-        records=_late_bytes(fetched.region),
-    )
-    if fetched.diverging_epoch is not None:
-        epoch, end_offset = fetched.diverging_epoch
-        answer.diverging_epoch = api.EpochEndOffset(epoch=epoch, end_offset=end_offset)
-    return answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.cluster import znodes
 from penstock.cluster.events import ReplicaAssignment
@@ -15,6 +15,8 @@ from penstock.testing.simulation.disk import StoredLog, TopicPartition
 from penstock.testing.simulation.faults import FaultInjector, FaultPlan
 from penstock.testing.simulation.invariants import Checker, Violation
 from penstock.testing.simulation.node import SimCluster, SimNode
+from penstock.testing.simulation.real_logs import FileStorage
+from penstock.testing.simulation.storage import ModelledStorage, Storage, Stored
 from penstock.testing.simulation.virtual_loop import VirtualLoop
 from penstock.testing.simulation.world import World
 
@@ -42,13 +44,27 @@ class Outcome:
         )
 
 
-def run_seed(seed: int, fault_seconds: float = 12.0, partitions: int | None = None) -> Outcome:
-    """Everything that happens is a function of `seed` and, where one is given, the number of partitions."""
+def run_seed(
+    seed: int,
+    fault_seconds: float = 12.0,
+    partitions: int | None = None,
+    min_isr_changes: bool = False,
+    real_logs: bool = False,
+) -> Outcome:
+    """Everything that happens is a function of `seed` and of what else is given."""
+    storage = FileStorage() if real_logs else ModelledStorage()
+    try:
+        return _run(seed, fault_seconds, partitions, min_isr_changes, storage)
+    finally:
+        storage.close()
+
+
+def _run(seed: int, fault_seconds: float, partitions: int | None, min_isr_changes: bool, storage: Storage) -> Outcome:
     loop = VirtualLoop()
     asyncio.set_event_loop(None)
     world = World(seed, loop)
     checker = Checker(world.log)
-    simulation = Simulation(world, checker, fault_seconds, partitions)
+    simulation = Simulation(world, checker, fault_seconds, partitions, min_isr_changes, storage)
     violation: str | None = None
     try:
         loop.run_until_complete(simulation.run())
@@ -86,13 +102,24 @@ async def _breathe() -> None:
 
 
 class Simulation:
-    def __init__(self, world: World, checker: Checker, fault_seconds: float, partitions: int | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        checker: Checker,
+        fault_seconds: float,
+        partitions: int | None = None,
+        min_isr_changes: bool = False,
+        storage: Storage | None = None,
+    ) -> None:
         self.world = world
+        self.min_isr_changes = min_isr_changes
         self.checker = checker
         self.fault_seconds = fault_seconds
         draw: random.Random = world.random
         self.node_count = draw.choice((3, 3, 4, 5))
-        self.cluster = SimCluster(world, checker, min_insync_replicas=draw.choice((1, 2, 2)))
+        self.cluster = SimCluster(
+            world, checker, storage or ModelledStorage(), min_insync_replicas=draw.choice((1, 2, 2))
+        )
         drawn = draw.choice((1, 2, 3))
         self.places: list[TopicPartition] = [(TOPIC, index) for index in range(partitions or drawn)]
         checker.trusted_logs = self._trusted_logs
@@ -111,7 +138,8 @@ class Simulation:
         consumers = [Consumer(number, self.cluster, where) for number, where in enumerate(self.places)]
         running = [self.world.spawn(producer.run()) for producer in producers]
         running += [self.world.spawn(consumer.run()) for consumer in consumers]
-        faults = FaultInjector(self.cluster, self.places, FaultPlan.drawn(self.cluster))
+        plan = replace(FaultPlan.drawn(self.cluster), min_isr_changes=self.min_isr_changes)
+        faults = FaultInjector(self.cluster, self.places, plan)
         await self._watch(2.0)
         running.append(self.world.spawn(faults.run()))
         await self._watch(self.fault_seconds)
@@ -196,10 +224,10 @@ class Simulation:
         node = tree.nodes.get(path)
         return (None if node is None else znodes.decode_state(path, node.data, node.version)), replicas
 
-    def _stored(self, node_id: int, where: TopicPartition) -> StoredLog:
-        return self.cluster.nodes[node_id].disk.logs.get(where) or StoredLog(uuid.UUID(int=0))
+    def _stored(self, node_id: int, where: TopicPartition) -> Stored:
+        return self.cluster.nodes[node_id].disk.stored(where) or StoredLog(uuid.UUID(int=0))
 
-    def _trusted_logs(self, where: TopicPartition) -> list[StoredLog]:
+    def _trusted_logs(self, where: TopicPartition) -> list[Stored]:
         state, _ = self._recorded(where)
         if state is None:
             return []

@@ -238,6 +238,9 @@ class SimSession(TreeStore):
 
         return await self._ask(read)
 
+    async def sync(self) -> None:
+        await self._ask(lambda: None)
+
     async def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
         return await self._ask(lambda: self._ensemble.apply(operations, self._id))
 

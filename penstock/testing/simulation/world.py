@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 TRACE_LINES = 600
 STORE = "store"
+EPOCH_MS = 1_700_000_000_000
 T = TypeVar("T")
 Party = int | str
 
@@ -142,7 +143,7 @@ class WorldClock:
         self.skew_ms = skew_ms
 
     def now_ms(self) -> int:
-        return int(self._world.now * 1000) + 1_700_000_000_000 + self.skew_ms
+        return int(self._world.now * 1000) + EPOCH_MS + self.skew_ms
 
     def monotonic(self) -> float:
         return self._world.now

@@ -1,0 +1,1 @@
+"""Listeners and connections: frames in, answers out, TLS, SASL, and the bounds of both."""

@@ -1,0 +1,1 @@
+"""Searching through messages: what is asked for, how it is found quickly, and the processes that do it."""

@@ -1,0 +1,34 @@
+# Rendered from Kafka's message schemas by `make docs`; do not edit.
+
+from penstock.protocol.message_compiler import Struct
+from penstock.protocol.shapes.base import Api
+
+class EndTxn(Api):
+    class Request(Struct):
+        transactional_id: str
+        producer_id: int
+        producer_epoch: int
+        committed: bool
+        def __init__(
+            self,
+            *,
+            transactional_id: str = ...,
+            producer_id: int = ...,
+            producer_epoch: int = ...,
+            committed: bool = ...,
+        ) -> None: ...
+
+    class Response(Struct):
+        throttle_time_ms: int
+        error_code: int
+        producer_id: int
+        producer_epoch: int
+        def __init__(
+            self,
+            *,
+            throttle_time_ms: int = ...,
+            error_code: int = ...,
+            producer_id: int = ...,
+            producer_epoch: int = ...,
+        ) -> None: ...
+

@@ -1,0 +1,17 @@
+"""All wrong rules."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.testing.mutants import cluster, coordinators, fetches, log, replication, sink
+from penstock.testing.mutants.model import Mutant
+
+MUTANTS: Final[list[Mutant]] = [
+    *replication.MUTANTS,
+    *fetches.MUTANTS,
+    *cluster.MUTANTS,
+    *log.MUTANTS,
+    *coordinators.MUTANTS,
+    *sink.MUTANTS,
+]
