@@ -17,7 +17,7 @@ from typing import Any
 from penstock.client.connection import Connection
 from penstock.client.errors import BrokerUnreachable, ClientError, ConnectionLost, KafkaError
 from penstock.client.metadata import BrokerAddress, ClusterView
-from penstock.client.retry import Attempts, RetryPolicy, worth_another_try
+from penstock.client.retry import Attempts, RetryPolicy, says_only, worth_another_try
 from penstock.client.security import Security
 from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode
@@ -273,7 +273,7 @@ class Client:
             address = await self._leader(topic, partition, attempts)
             return await self.connection(address.host, address.port)
 
-        return await self._call(route, lambda: self.forget_topic(topic), api_name, message, **options)
+        return await self._call(route, lambda: self.forget_topic(topic), api_name, message, asks_leader=True, **options)
 
     async def call_coordinator(self, kind: str, key: str, api_name: str, message: Any, **options: Any) -> Any:
         """Ask the coordinator of a group, transactional id or share key, following it when it moves."""
@@ -317,10 +317,13 @@ class Client:
         timeout_s: float | None = None,
         total_timeout_s: float | None = None,
         retry_lost: bool = True,
+        asks_leader: bool = False,
     ) -> Any:
         """Route, ask, and do so again while the answer says that another try may find the right broker.
 
         With `retry_lost=False` a request that may have taken effect before its connection broke is not repeated.
+        With `asks_leader` a topic that the asked broker does not know, although another one named it the leader, is
+        taken for a new one: brokers hear of a topic one after the other.
         """
         attempts = Attempts(self.retry, total_timeout_s)
         while True:
@@ -338,8 +341,11 @@ class Client:
                 if not await attempts.pause():
                     raise
                 continue
-            if not worth_another_try(response):
+            within_s = None
+            if asks_leader and says_only(response, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                within_s = self.retry.missing_topic_wait_s
+            elif not worth_another_try(response):
                 return response
             forget()
-            if not await attempts.pause():
+            if not await attempts.pause(within_s):
                 return response

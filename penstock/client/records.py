@@ -209,6 +209,8 @@ _MOVED = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
+# A leader that another broker named, and that does not know the topic yet: brokers hear of a topic one after the other.
+_MOVED_OR_NEW = _MOVED | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 async def _ask_leaders(
@@ -242,7 +244,8 @@ async def _ask_leaders(
                 raise outcome
             else:
                 answers.update(outcome)
-        pending = {k: v for k, v in pending.items() if k not in answers or answers[k].error_code in _MOVED}
+        retried = _MOVED if attempts.elapsed_s > client.retry.missing_topic_wait_s else _MOVED_OR_NEW
+        pending = {k: v for k, v in pending.items() if k not in answers or answers[k].error_code in retried}
         if not pending:
             break
         for topic, _ in pending:

@@ -12,7 +12,7 @@ from typing import Any
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.messages import Struct
 
-__all__ = ["Attempts", "RetryPolicy", "error_codes", "worth_another_try"]
+__all__ = ["Attempts", "RetryPolicy", "error_codes", "says_only", "worth_another_try"]
 
 # The broker cannot serve this (any more, or yet): nothing was done, and another try may find the right one.
 ROUTING_ERRORS = frozenset(
@@ -87,6 +87,12 @@ def worth_another_try(response: Any) -> int:
     if nested and all(code in ROUTING_ERRORS for code in nested):
         return nested[0]
     return 0
+
+
+def says_only(response: Any, code: ErrorCode) -> bool:
+    """Whether the answer is this one error for everything that was asked."""
+    nested = list(error_codes(response))
+    return bool(nested) and all(found == code for found in nested)
 
 
 def error_codes(response: Any) -> Iterator[int]:

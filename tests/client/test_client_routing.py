@@ -19,6 +19,7 @@ from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode
 
 FAST = RetryPolicy(total_timeout_s=5, first_backoff_s=0.001, max_backoff_s=0.01, missing_topic_wait_s=0.05)
+PATIENT = RetryPolicy(total_timeout_s=30, first_backoff_s=0.001, max_backoff_s=0.01, missing_topic_wait_s=30)
 PLAIN_BATCH = bytes(43) + (-1).to_bytes(8, "big", signed=True) + bytes(10)
 IDEMPOTENT_BATCH = bytes(43) + (7).to_bytes(8, "big") + bytes(10)
 
@@ -59,6 +60,22 @@ def test_a_leader_that_moved_is_looked_up_again() -> None:
         async with ScriptedBroker(script) as broker, Client(f"127.0.0.1:{broker.port}", retry=FAST) as client:
             assert (await records.produce(client, "t", 0, PLAIN_BATCH)).base_offset == 5
             assert [key for key, _ in broker.seen if key in (0, 3)] == [3, 0, 3, 0, 3, 0]
+
+    run(story)
+
+
+def test_a_leader_that_has_not_heard_of_a_new_topic_is_asked_again() -> None:
+    """The broker that was asked for metadata may know a topic before its leader does."""
+
+    async def story() -> None:
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        script = Producing(unknown, unknown, 0)
+        async with ScriptedBroker(script) as broker, Client(f"127.0.0.1:{broker.port}", retry=PATIENT) as client:
+            assert (await records.produce(client, "t", 0, PLAIN_BATCH)).base_offset == 5
+        script = Producing(*[unknown] * 1000)
+        async with ScriptedBroker(script) as broker, Client(f"127.0.0.1:{broker.port}", retry=FAST) as client:
+            with pytest.raises(KafkaError, match="produce to t-0: UNKNOWN_TOPIC_OR_PARTITION"):
+                await records.produce(client, "t", 0, PLAIN_BATCH)
 
     run(story)
 
