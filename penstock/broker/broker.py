@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,10 +27,11 @@ from penstock.broker.network.authentication import (
     start_tokens,
 )
 from penstock.broker.network.connection_limits import ConnectionLimits
+from penstock.broker.network.doors import StartFailed, bind_listeners, endpoints_told
 from penstock.broker.network.listener import Listener
 from penstock.broker.stats import BrokerStats, connect_sources
 from penstock.cluster.controller_driver import ControllerDriver
-from penstock.cluster.image import Endpoint, ImageDelta, MetadataImage
+from penstock.cluster.image import ImageDelta, MetadataImage
 from penstock.cluster.image_holder import ImageHolder
 from penstock.cluster.loading import holds_replicas, read_all_configs
 from penstock.cluster.member import ClusterMember
@@ -51,16 +51,14 @@ if TYPE_CHECKING:
     from penstock.security.quotas import ClientQuotas
     from penstock.security.token_keeper import TokenKeeper
 
+__all__ = ["Broker", "StartFailed"]
+
 logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 10.0
 DEFAULT_NODE_ID = 1
 KEEP_EVERYTHING = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """For the logs of topics whose overrides cannot be read."""
-
-
-class StartFailed(Exception):
-    """The broker cannot serve; the message says what to change."""
 
 
 class Broker:
@@ -144,51 +142,8 @@ class Broker:
     def _bind(self) -> None:
         self.dispatcher = Dispatcher(self, self.loop)
         self.limits = ConnectionLimits(self.settings)
-        advertised = self.settings.advertised_listeners
-        inter_broker = self.settings.inter_broker_listener
-        control = self.settings.control_plane_listener
         self.authentication = new_authentication(self)
-        for configured in self.settings.listeners:
-            if configured.sasl:
-                self.authentication.check(configured.name)
-            if configured.name in (inter_broker, control) and not self.settings.embedded:
-                self.inter_broker.security(configured.name)  # complains now rather than at the first connection
-            listener = Listener(
-                configured.name,
-                configured.host,
-                configured.port,
-                configured.protocol,
-                advertised=advertised is not None,
-                is_inter_broker=configured.name == inter_broker,
-                is_control=configured.name == control,
-                dispatcher=self.dispatcher,
-                limits=self.limits,
-                settings=self.settings,
-                tls=self._tls(configured.name, configured.protocol) if configured.tls else None,
-            )
-            try:
-                listener.bind()
-            except OSError as error:
-                raise StartFailed(f"cannot listen on {configured.host}:{configured.port}: {error}") from error
-            self.listeners.append(listener)
-
-    def _tls(self, listener: str, protocol: str) -> Any:
-        from penstock.broker.network.tls_reload import ListenerTls
-
-        return ListenerTls(self.settings, listener, protocol)
-
-    def _endpoints(self) -> dict[str, Endpoint]:
-        """What others are told: the advertised addresses, or this host's name and the port that was bound."""
-        advertised = {listener.name: listener for listener in self.settings.advertised_listeners or []}
-        endpoints: dict[str, Endpoint] = {}
-        for listener in self.listeners:
-            told = advertised.get(listener.name)
-            if told is not None:
-                endpoints[listener.name] = Endpoint(told.host, told.port or listener.port, listener.protocol)
-            elif not advertised:
-                host = listener.host if listener.host not in ("", "0.0.0.0", "::") else socket.gethostname()
-                endpoints[listener.name] = Endpoint(host, listener.port, listener.protocol)
-        return endpoints
+        bind_listeners(self)
 
     async def _open_store(self) -> None:
         """The cluster id and our own come from the store (and must fit to what the log folders say)."""
@@ -273,7 +228,7 @@ class Broker:
         self.replicas.start()
         # In a cluster the first image comes over our own inter-broker listener, so that must be open before we wait
         # for it. A broker alone has its controller in the house: clients come when it knows what to tell them.
-        await self.member.register(self._endpoints(), self._accept_brokers)
+        await self.member.register(endpoints_told(self.settings, self.listeners), self._accept_brokers)
         self._background = Background(self, self.loop)
         self._background.start()
         await self._start_metrics()

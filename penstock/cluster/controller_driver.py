@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from penstock.base.clock import Clock, SystemClock
 from penstock.cluster import znodes
 from penstock.cluster.acknowledgements import says_something_new
+from penstock.cluster.broker_channels import BrokerChannels
 from penstock.cluster.candidacy import Candidacy
 from penstock.cluster.channels import BrokerChannel, PushTransport
 from penstock.cluster.controller import (
@@ -103,8 +104,7 @@ class ControllerDriver:
         self._wake = asyncio.Event()
         self._watcher = TreeWatcher(store, self._wake.set, self._clock.now_ms)
         self._task: asyncio.Task[None] | None = None
-        self._channels: dict[int, BrokerChannel] = {}
-        self._retired: set[asyncio.Task[None]] = set()
+        self._channels = BrokerChannels(self._open_channel)
         self._state: ControllerState | None = None
         self._writer: FencedWriter | None = None
         self._last_image = (-1, 0)
@@ -248,7 +248,7 @@ class ControllerDriver:
         await self._writer.write(decision.output)
         self._state = decision.state
         self._note_published()
-        self._align_channels()
+        self._channels.align(self.state.image.brokers)
         self._wake.set()
 
     async def _give_ids(self, state: ControllerState, names: list[str]) -> ControllerState:
@@ -271,8 +271,7 @@ class ControllerDriver:
         self._state = None
         self._writer = None
         self._watcher.reset()
-        channels, self._channels = list(self._channels.values()), {}
-        await asyncio.gather(*(channel.close() for channel in channels))
+        await self._channels.close()
         requests, self._requests = self._requests, deque()
         for request in requests:
             if request.future is not None and not request.future.done():
@@ -344,37 +343,25 @@ class ControllerDriver:
         if delta is None:
             return
         self._note_published()
-        for channel in self._channels.values():
-            channel.offer(delta)
+        self._channels.offer(delta)
         if delta.brokers_changed or delta.brokers_removed:
-            self._align_channels()
+            self._channels.align(self.state.image.brokers)
 
     def _note_published(self) -> None:
         image = self.state.image
         self._last_image = (image.controller_epoch, image.version)
 
-    def _align_channels(self) -> None:
-        """One channel for each registration that exists, none for those that are gone."""
-        brokers = self.state.image.brokers
-        for broker_id, channel in list(self._channels.items()):
-            known = brokers.get(broker_id)
-            if known is None or known.epoch != channel.broker.epoch:
-                del self._channels[broker_id]
-                task = asyncio.ensure_future(channel.close())
-                self._retired.add(task)
-                task.add_done_callback(self._retired.discard)
-        for broker_id, broker in sorted(brokers.items()):
-            if broker_id not in self._channels:
-                self._channels[broker_id] = BrokerChannel(
-                    broker,
-                    self._transport_to(broker),
-                    self._current_image,
-                    self._acknowledged,
-                    self._refused,
-                    self._transport_to(broker),
-                    self._times,
-                    lambda broker, refused: self._liveness.unheard(broker, refused),
-                )
+    def _open_channel(self, broker: BrokerRegistration) -> BrokerChannel:
+        return BrokerChannel(
+            broker,
+            self._transport_to(broker),
+            self._current_image,
+            self._acknowledged,
+            self._refused,
+            self._transport_to(broker),
+            self._times,
+            lambda broker, refused: self._liveness.unheard(broker, refused),
+        )
 
     def _current_image(self) -> MetadataImage:
         """What a broker gets that may have missed anything, also which topics are gone for good."""

@@ -25,6 +25,7 @@ from dataclasses import replace
 from typing import Any, Generic
 
 from penstock.base.clock import Clock
+from penstock.coordinator.answers import Answers
 from penstock.coordinator.loader import load_partition
 from penstock.coordinator.shard_log import NO_PRODUCER, Appended, Marker, Record, ShardLog, coordinator_error
 from penstock.coordinator.shards import (
@@ -34,7 +35,6 @@ from penstock.coordinator.shards import (
     Command,
     Done,
     M,
-    Parked,
     Shard,
     ShardState,
     ShardTimers,
@@ -75,11 +75,11 @@ class CoordinatorRuntime(Generic[M]):
         self.clock = clock
         self._machine_factory = machine_factory
         self._call_soon = call_soon
-        self._write_timeout_ms = write_timeout_ms
         self._max_parked = max_parked
         self._load_slice_bytes = load_slice_bytes
         self._shards: dict[int, Shard[M]] = {}
         self._timers = TimerDriver(name, self._shards, clock, call_later, self.write)
+        self._answers = Answers(name, log, self._timers, write_timeout_ms)
         log.on_committed(self.advance)
         log.on_lost(self.reload)
 
@@ -130,7 +130,7 @@ class CoordinatorRuntime(Generic[M]):
             return
         shard.last_appended_offset = self.log.end_offset(shard.partition) - 1
         shard.state = ShardState.ACTIVE
-        self._guarded(lambda: shard.machine.on_loaded(self.clock.now_ms()))
+        self._answers.guarded(lambda: shard.machine.on_loaded(self.clock.now_ms()))
         self._timers.arm()
 
     def _drop(self, shard: Shard[M], error: ErrorCode) -> None:
@@ -144,11 +144,11 @@ class CoordinatorRuntime(Generic[M]):
         shard.deferred.clear()
         shard.pending = []
         for write, done in waiting:
-            self._fail(write, done, error)
+            self._answers.fail(write, done, error)
         for _, _, done in deferred:
-            self._guarded(lambda done=done: done(error, None))  # type: ignore[misc]
+            self._answers.guarded(lambda done=done: done(error, None))  # type: ignore[misc]
         if was_active:
-            self._guarded(shard.machine.on_unloaded)
+            self._answers.guarded(shard.machine.on_unloaded)
 
     # Asking ----------------------------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class CoordinatorRuntime(Generic[M]):
         if self.log.committed_offset(partition) > shard.last_appended_offset:
             done(ErrorCode.NONE, response)
         else:
-            self._park(shard, shard.last_appended_offset, Write(response=response), done)
+            self._answers.park(shard, shard.last_appended_offset, Write(response=response), done)
 
     def submit(self, partition: int, key: Hashable, command: Command) -> asyncio.Future[tuple[ErrorCode, Any]]:
         """`write` for callers that await: (error, response)."""
@@ -240,9 +240,9 @@ class CoordinatorRuntime(Generic[M]):
             return
         if not write.records and write.marker is None:
             if write.after_commit and self.log.committed_offset(shard.partition) <= shard.last_appended_offset:
-                self._park(shard, shard.last_appended_offset, write, done)
+                self._answers.park(shard, shard.last_appended_offset, write, done)
                 return
-            self._succeed(write, done)
+            self._answers.succeed(write, done)
             return
         shard.pending.append((write, done))
         if key is not None:
@@ -299,7 +299,7 @@ class CoordinatorRuntime(Generic[M]):
             appended = self._append_piece(shard, first, piece)
             if appended.error is not ErrorCode.NONE:
                 for write, done in run:
-                    self._refuse(write, done, appended.error)
+                    self._answers.refuse(write, done, appended.error)
                 return
             last_offset = shard.last_appended_offset = appended.last_offset
             if first.divisible:
@@ -310,7 +310,7 @@ class CoordinatorRuntime(Generic[M]):
                 self._replay(shard, write, offset)
                 offset += len(write.records)
         for write, done in run:
-            self._park(shard, last_offset, write, done)
+            self._answers.park(shard, last_offset, write, done)
 
     def _append_piece(self, shard: Shard[M], write: Write, records: list[Record]) -> Appended:
         """The error is in the words that clients of a coordinator know."""
@@ -342,74 +342,15 @@ class CoordinatorRuntime(Generic[M]):
                 machine.replay(record, offset, producer)
                 offset += 1
 
-    def _park(self, shard: Shard[M], last_offset: int, write: Write, done: Done) -> None:
-        deadline_ms = self._timers.now_ms() + self._write_timeout_ms
-        if not shard.expires:
-            shard.expires = True
-            shard.timers.schedule(_EXPIRY, deadline_ms, None, self._expire(shard))
-            self._timers.arm_for(deadline_ms)
-        shard.parked.append(Parked(last_offset, deadline_ms, write, done))
-
     def advance(self, partition: int) -> None:
         """The high watermark moved: answer whom it passed."""
         shard = self._shards.get(partition)
-        if shard is None or not (shard.parked or shard.overdue) or shard.flushing:
-            return
-        committed = self.log.committed_offset(partition)
-        while shard.overdue and shard.overdue[0][0] < committed:
-            self._guarded(shard.overdue.popleft()[1])
-        while shard.parked and shard.parked[0].last_offset < committed:
-            parked = shard.parked.popleft()
-            self._succeed(parked.write, parked.done)
-
-    def _expire(self, shard: Shard[M]) -> Command:
-        def expire(_machine: M, _now_ms: int) -> Write:
-            now_ms = self._timers.now_ms()
-            while shard.parked and shard.parked[0].deadline_ms <= now_ms:
-                parked = shard.parked.popleft()
-                self._fail(parked.write, parked.done, coordinator_error(ErrorCode.REQUEST_TIMED_OUT))
-                if parked.write.on_failed is None and parked.write.on_committed is not None:
-                    shard.overdue.append((parked.last_offset, parked.write.on_committed))
-            shard.expires = bool(shard.parked)
-            if shard.parked:
-                shard.timers.schedule(_EXPIRY, shard.parked[0].deadline_ms, None, expire)
-            return Write()
-
-        return expire
-
-    def _succeed(self, write: Write, done: Done) -> None:
-        if write.on_committed is None or self._guarded(write.on_committed):
-            self._guarded(lambda: done(ErrorCode.NONE, write.response))
-        else:
-            self._guarded(lambda: done(ErrorCode.UNKNOWN_SERVER_ERROR, None))
-
-    def _refuse(self, write: Write, done: Done, error: ErrorCode) -> None:
-        on_refused = write.on_refused
-        if on_refused is not None:
-            self._guarded(lambda: on_refused(error))
-        self._fail(write, done, error)
-
-    def _fail(self, write: Write, done: Done, error: ErrorCode) -> None:
-        on_failed = write.on_failed
-        if on_failed is not None:
-            self._guarded(lambda: on_failed(error))
-        self._guarded(lambda: done(error, None))
-
-    def _guarded(self, callback: Callable[[], Any]) -> bool:
-        """Call back on behalf of one request: whatever goes wrong there, the others are answered."""
-        try:
-            callback()
-        except Exception:
-            logger.exception("a callback failed on %s", self.name)
-            return False
-        return True
+        if shard is not None:
+            self._answers.advance(shard)
 
     def run_timers(self) -> None:
         """Run what is due."""
         self._timers.run_due()
-
-
-_EXPIRY = ("runtime", "expiry of parked answers")
 
 
 def _future() -> tuple[asyncio.Future[tuple[ErrorCode, Any]], Done]:

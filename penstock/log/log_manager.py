@@ -1,5 +1,5 @@
-"""All logs of a broker: loading, creating and deleting, checkpoints, stop. Folders live in `log_directory`, what is
-done from time to time in `log_timers`.
+"""All logs of a broker: loading, finding and deleting, checkpoints, stop. Folders live in `log_directory`, beginnings
+in `new_logs`, what is done from time to time in `log_timers`.
 
 Only the loop calls it, except `start` and `stop`, which block. What may block in between (fsync, unlink, checkpoint
 files) goes to the threads of `disk_work`.
@@ -7,12 +7,10 @@ files) goes to the threads of `disk_work`.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 import uuid
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,20 +21,18 @@ from penstock.log.checkpoints import PartitionOffsets, log_starts_of, offsets_of
 from penstock.log.cleaner import Cleaner
 from penstock.log.disk_work import THREADS, DiskWork
 from penstock.log.events import LogEvents
-from penstock.log.files import NO_SPACE_ERRNOS, fsync_directory
+from penstock.log.files import NO_SPACE_ERRNOS
 from penstock.log.log import Log
 from penstock.log.log_directory import LogDirectory
 from penstock.log.log_folders import BadLog, WantedLog
 from penstock.log.log_timers import BackgroundTask
 from penstock.log.manager_settings import ManagerSettings
-from penstock.log.promised_logs import PromisedLogs
+from penstock.log.new_logs import NewLogs
 from penstock.log.results import LogDirectoryFailed, LogWriteError
 
 __all__ = ["BackgroundTask", "LogManager", "ManagerSettings"]
 
 logger = logging.getLogger(__name__)
-
-_BEGINNERS = 4  # threads for new logs: more would keep the processors from the loop
 
 
 class _Events(LogEvents):
@@ -98,11 +94,11 @@ class LogManager:
         self.events = _Events(self)
         self.failed_directories: list[Path] = []
         self._why_not: dict[Path, str] = {}
-        self._online: dict[Path, LogDirectory] = {}
+        self.online: dict[Path, LogDirectory] = {}
         self._logs: dict[tuple[str, int], Log] = {}
         self._offline_replicas: dict[tuple[str, int], Path] = {}
         self._bad_logs: dict[tuple[str, int], Path] = {}
-        self._promised = PromisedLogs()
+        self._new_logs = NewLogs(self)
         self.disk_work = DiskWork(clock, self.fail_directory)
         self.cleaner = Cleaner(self)
         self._loaded = False
@@ -124,13 +120,13 @@ class LogManager:
                 except OSError as error:
                     self.fail_directory(path, error)
                     continue
-                self._online[path] = directory
-            for directory in list(self._online.values()):
+                self.online[path] = directory
+            for directory in list(self.online.values()):
                 try:
                     self._load(directory)
                 except OSError as error:
                     self.fail_directory(directory.path, error)
-            if not self._online:
+            if not self.online:
                 reasons = "; ".join(self._why_not.values())
                 raise LogDirectoryFailed(f"none of the log directories can be used: {reasons}")
         except BaseException:
@@ -168,15 +164,15 @@ class LogManager:
     @property
     def clean_stop(self) -> tuple[int, int] | None:
         """First and last broker epoch of the process before, if it stopped in peace in every folder that there is."""
-        told = {directory.clean_stop for directory in self._online.values()}
-        return told.pop() if len(told) == 1 and len(self._online) == len(self.directories) else None
+        told = {directory.clean_stop for directory in self.online.values()}
+        return told.pop() if len(told) == 1 and len(self.online) == len(self.directories) else None
 
     def stop(self, clean: bool = True, broker_epochs: tuple[int, int] | None = None) -> None:
         """Write, flush, close everything, leave the clean-shutdown marker (with this process's first and last broker
         epoch) and release the locks."""
         self.cleaner.stop()
         self.disk_work.stop()
-        for directory in list(self._online.values()):
+        for directory in list(self.online.values()):
             try:
                 self._close(directory, clean and self._loaded, broker_epochs)
             except (OSError, LogWriteError) as error:
@@ -195,9 +191,9 @@ class LogManager:
             directory.mark_clean(broker_epochs)
 
     def _release(self) -> None:
-        for directory in self._online.values():
+        for directory in self.online.values():
             directory.unlock()
-        self._online.clear()
+        self.online.clear()
         self._logs.clear()
         self.disk_work.stop(wait=False)
 
@@ -208,10 +204,7 @@ class LogManager:
         return self._logs.get((topic, partition))
 
     def get_or_create(self, topic: str, partition: int, topic_id: uuid.UUID | None, config: LogConfig) -> Log:
-        """Find or begin the log, in the folder on line that holds the fewest.
-
-        LogDirectoryFailed if its folder is off line, or none is left.
-        """
+        """Find or begin the log. LogDirectoryFailed if its folder is off line, or none is left."""
         key = (topic, partition)
         log = self._logs.get(key)
         if log is not None:
@@ -224,68 +217,21 @@ class LogManager:
             del self._bad_logs[key], self._offline_replicas[key]
         if key in self._offline_replicas:
             raise LogDirectoryFailed(f"{topic}-{partition} lies in {self._offline_replicas[key]}, which is off line")
-        wanted = WantedLog(topic, partition, topic_id, config)
-        filled = self._filled()
-        full: list[Path] = []
-        for path in sorted(filled, key=lambda path: (filled[path], str(path))):
-            try:
-                log = self._logs[key] = log_folders.begin(self._online[path], wanted, self.new_log)
-            except OSError as error:
-                self.fail_directory(path, error)
-                if path in self._online:
-                    full.append(path)
-                continue
-            try:
-                fsync_directory(path)
-            except OSError as error:
-                self._not_durable(path, [log], error)
-            if key not in self._logs:
-                raise LogDirectoryFailed(f"{topic}-{partition} lies in {path}, which has failed")
-            return log
-        for path in full:
-            if not (path / f"{topic}-{partition}").exists():
-                log = self._logs[key] = log_folders.promise(self._online[path], wanted, self.new_log)
-                self._promised.add(log)
-                return log
-        raise LogDirectoryFailed(f"no log directory is left for {topic}-{partition}")
+        return self._new_logs.begin(WantedLog(topic, partition, topic_id, config))
 
     async def begin_in_threads(self, wanted: list[WantedLog]) -> None:
         """Begin logs without holding up the loop; `get_or_create` finds them. What fails it tries again, and tells."""
         missing = [one for one in wanted if (one.topic, one.partition) not in self._logs]
         missing = [one for one in missing if (one.topic, one.partition) not in self._offline_replicas]
-        threads = self.disk_work.threads
-        if not missing or not self._online or threads is None:
-            return
-        placed = [(self._online[path], one) for path, one in log_folders.spread(missing, self._filled())]
-        loop = asyncio.get_running_loop()
-        shares = [placed[first::_BEGINNERS] for first in range(min(_BEGINNERS, len(placed)))]
-        begun = await asyncio.gather(
-            *(loop.run_in_executor(threads, log_folders.begin_each, share, self.new_log) for share in shares)
-        )
-        made: dict[Path, list[Log]] = {}
-        for (directory, one), log in (outcome for share in begun for outcome in share):
-            path = directory.path
-            if isinstance(log, OSError):
-                self.fail_directory(path, log)
-            elif isinstance(log, Exception):
-                logger.error("log=%s-%d could not be begun", one.topic, one.partition, exc_info=log)
-            elif path in self._online:
-                self._logs.setdefault((one.topic, one.partition), log)
-                made.setdefault(path, []).append(log)
-        for path, logs in made.items():
-            try:
-                await loop.run_in_executor(threads, fsync_directory, path)
-            except OSError as error:
-                self._not_durable(path, logs, error)
+        await self._new_logs.begin_in_threads(missing)
 
-    def _not_durable(self, path: Path, logs: list[Log], error: OSError) -> None:
-        """The folders of these logs are made, but a power loss might take them."""
-        self.fail_directory(path, error)
-        self._promised.add(*logs)
+    def take(self, log: Log) -> None:
+        """A log has begun here."""
+        self._logs[(log.topic, log.partition)] = log
 
     def unmade_replicas(self) -> list[tuple[str, int]]:
         """Replicas that are served and could not be found after a crash: their folders are not durable yet."""
-        return self._promised.replicas()
+        return self._new_logs.promised.replicas()
 
     def _name_topic(self, log: Log, topic_id: uuid.UUID) -> None:
         try:
@@ -295,78 +241,60 @@ class LogManager:
             raise LogDirectoryFailed(str(error)) from error
         log.topic_id = topic_id
 
-    def _filled(self) -> dict[Path, int]:
-        """How many logs lie in each directory."""
-        if len(self._online) == 1:  # the usual case; counting for each of thousands of new logs would be quadratic
-            return dict.fromkeys(self._online, len(self._logs))
-        return dict.fromkeys(self._online, 0) | Counter(log.directory.parent for log in self._logs.values())
-
     def delete(self, topic: str, partition: int) -> None:
         """Rename the folder away now, unlink later in a thread."""
-        log = self._let_go(topic, partition)
-        if log is None:
-            return
-        directory = self._online[log.directory.parent]
-        directory.checkpoints.retire([(topic, partition)])
-        if log.active.prepare is not None:
-            return  # it never had a folder
-        try:
-            doomed = directory.rename_for_deletion(log.directory)
-        except OSError as error:
-            self.fail_directory(directory.path, error)
-            return
-        # Synced at the next tick, once for all that go together. If a crash comes first, topic ids tell at the next
-        # start which of the old names stand for nothing.
-        self.disk_work.sync_names_later(directory.path)
-        self.disk_work.unlink_later([doomed], log.config.file_delete_delay_ms)
+        gone = self._let_go(topic, partition, LogDirectory.rename_for_deletion)
+        if gone is not None:
+            log, doomed = gone
+            self.disk_work.unlink_later([doomed], log.config.file_delete_delay_ms)
 
     def set_aside(self, topic: str, partition: int) -> None:
         """Rename the folder so that nobody loads it, and keep it for a while: nothing proves that it may go."""
-        log = self._let_go(topic, partition)
-        if log is None:
-            return
-        directory = self._online[log.directory.parent]
-        directory.checkpoints.retire([(topic, partition)])
-        if log.active.prepare is not None:
-            return
-        try:
-            kept = directory.set_aside(log.directory)
-        except OSError as error:
-            self.fail_directory(directory.path, error)
-            return
-        logger.error("log=%s (topic id %s) is unknown to the cluster: kept as %s", log.name, log.topic_id, kept)
-        self.disk_work.sync_names_later(directory.path)
+        gone = self._let_go(topic, partition, LogDirectory.set_aside)
+        if gone is not None:
+            log, kept = gone
+            logger.error("log=%s (topic id %s) is unknown to the cluster: kept as %s", log.name, log.topic_id, kept)
 
-    def _let_go(self, topic: str, partition: int) -> Log | None:
+    def _let_go(
+        self, topic: str, partition: int, rename: Callable[[LogDirectory, Path], Path]
+    ) -> tuple[Log, Path] | None:
+        """The log that was here and the new name of its folder, if it had one."""
         self._offline_replicas.pop((topic, partition), None)
         log = self._logs.pop((topic, partition), None)
-        if log is not None:
-            self.cleaner.forget(log)
-            log.abandon()
-        return log
+        if log is None:
+            return None
+        self.cleaner.forget(log)
+        log.abandon()
+        directory = self.online[log.directory.parent]
+        directory.checkpoints.retire([(topic, partition)])
+        if log.active.prepare is not None:
+            return None  # it never had a folder
+        try:
+            renamed = rename(directory, log.directory)
+        except OSError as error:
+            self.fail_directory(directory.path, error)
+            return None
+        # Synced at the next tick, once for all that go together. If a crash comes first, topic ids tell at the next
+        # start which of the old names stand for nothing.
+        self.disk_work.sync_names_later(directory.path)
+        return log, renamed
 
     def replace(self, old: Log, new: Log) -> None:
         """A replica has moved to another folder: its old one goes."""
         self.delete(old.topic, old.partition)
         self._logs[(new.topic, new.partition)] = new
 
-    def logs(self) -> Iterable[Log]:
+    def logs(self) -> Collection[Log]:
         """Every log on line."""
         return self._logs.values()
 
     def _logs_in(self, path: Path) -> list[Log]:
-        if len(self._online) == 1 and path in self._online:  # the usual case: no need to look at thousands
+        if len(self.online) == 1 and path in self.online:  # the usual case: no need to look at thousands
             return list(self._logs.values())
         return [log for log in self._logs.values() if log.directory.parent == path]
 
-    def is_online(self, path: Path) -> bool:
-        return path in self._online
-
-    def online(self) -> list[LogDirectory]:
-        return list(self._online.values())
-
     def directory_of(self, log: Log) -> LogDirectory | None:
-        return self._online.get(log.directory.parent)
+        return self.online.get(log.directory.parent)
 
     def write_all_staged(self) -> list[tuple[Log, LogWriteError]]:
         """End of a wake-up: write every log that has something staged; those that failed, with why."""
@@ -397,7 +325,7 @@ class LogManager:
         logger.error("directory=%s failed, its partitions are off line: %s", path, error)
         self.failed_directories.append(path)
         self._why_not[path] = str(error)
-        directory = self._online.pop(path, None)
+        directory = self.online.pop(path, None)
         lost = self._logs_in(path)
         for log in lost:
             del self._logs[(log.topic, log.partition)]
@@ -415,9 +343,10 @@ class LogManager:
 
     def losses_made_good(self) -> bool:
         """Nothing is missing (any more). False while a log waits for space: without a folder it is missing again."""
-        if not self._promised:
+        promised = self._new_logs.promised
+        if not promised:
             lost_and_found.forget_acceptance(self)
-        return not self._promised
+        return not promised
 
     # -- timers
 
@@ -428,8 +357,8 @@ class LogManager:
     def tick(self) -> None:
         """Every second: keep deleted records deleted, give logs their folders, and what the threads have to do and to
         tell."""
-        if self._promised:
-            self._promised.keep(self)
+        if self._new_logs.promised:
+            self._new_logs.promised.keep(self)
         if self.log_starts_changed:
             self.checkpoint_log_starts()
         self.disk_work.tick()
@@ -437,17 +366,17 @@ class LogManager:
     # -- checkpoints
 
     def checkpoint_recovery_points(self) -> None:
-        for directory in list(self._online.values()):
+        for directory in list(self.online.values()):
             logs = self._logs_in(directory.path)
             self._checkpoint(directory, checkpoints.RECOVERY_POINTS, offsets_of(logs, lambda log: log.recovery_point))
 
     def checkpoint_log_starts(self) -> None:
         self.log_starts_changed = False
-        for directory in list(self._online.values()):
+        for directory in list(self.online.values()):
             self._checkpoint(directory, checkpoints.LOG_STARTS, log_starts_of(self._logs_in(directory.path)))
 
     def checkpoint_high_watermarks(self) -> None:
-        for directory in list(self._online.values()):
+        for directory in list(self.online.values()):
             logs = self._logs_in(directory.path)
             self._checkpoint(directory, checkpoints.HIGH_WATERMARKS, offsets_of(logs, lambda log: log.high_watermark))
 

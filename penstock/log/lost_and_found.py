@@ -28,12 +28,12 @@ def better_of(manager: LogManager, one: Log, other: Log) -> Log:
 
 def is_loss_accepted(manager: LogManager) -> bool:
     """An operator has said so, and no directory is missing in which the replicas might still be."""
-    return not manager.failed_directories and any(directory.loss_is_accepted for directory in manager.online())
+    return not manager.failed_directories and any(directory.loss_is_accepted for directory in manager.online.values())
 
 
 def forget_acceptance(manager: LogManager) -> None:
     """What is lost later needs a new word from the operator."""
-    for directory in manager.online():
+    for directory in list(manager.online.values()):
         try:
             if directory.loss_is_accepted:
                 directory.forget_acceptance()
@@ -45,7 +45,7 @@ def forget_acceptance(manager: LogManager) -> None:
 def stray_count(manager: LogManager) -> int:
     """Folders that were set aside and are still there."""
     count = 0
-    for directory in manager.online():
+    for directory in list(manager.online.values()):
         try:
             count += len(directory.stray_folders())
         except OSError as error:
@@ -55,7 +55,7 @@ def stray_count(manager: LogManager) -> int:
 
 def delete_old_strays(manager: LogManager) -> None:
     """Folders that nobody has claimed for `penstock.stray.retention.ms`."""
-    for directory in manager.online():
+    for directory in list(manager.online.values()):
         try:
             for folder, since_ms in directory.stray_folders():
                 if manager.clock.now_ms() - since_ms >= manager.settings.stray_retention_ms:

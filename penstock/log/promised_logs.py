@@ -39,7 +39,7 @@ class PromisedLogs:
         refusing: set[Path] = set()
         for log in promised:
             path = log.directory.parent
-            if log.abandoned or not manager.is_online(path):
+            if log.abandoned or path not in manager.online:
                 continue
             if path not in refusing:
                 try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.testing.mutants import cluster, coordinators, fetches, log, replication, sink
+from penstock.testing.mutants import cluster, coordinators, fetches, log, mended_log, replication, sink
 from penstock.testing.mutants.model import Mutant
 
 MUTANTS: Final[list[Mutant]] = [
@@ -12,6 +12,7 @@ MUTANTS: Final[list[Mutant]] = [
     *fetches.MUTANTS,
     *cluster.MUTANTS,
     *log.MUTANTS,
+    *mended_log.MUTANTS,
     *coordinators.MUTANTS,
     *sink.MUTANTS,
 ]

@@ -7,6 +7,7 @@ from typing import Final
 from penstock.testing.mutants.model import Mutant
 
 _RUNTIME: Final = "penstock/coordinator/runtime.py"
+_ANSWERS: Final = "penstock/coordinator/answers.py"
 _LOADER: Final = "penstock/coordinator/loader.py"
 _DECISIONS: Final = "penstock/coordinator/transaction/decisions.py"
 _INITIALIZE: Final = "penstock/coordinator/transaction/initialize.py"
@@ -24,7 +25,7 @@ _MIXED: Final = "penstock/coordinator/group/classic_in_consumer.py"
 MUTANTS: Final = [
     Mutant(
         "answered-before-committed",
-        _RUNTIME,
+        _ANSWERS,
         "while shard.parked and shard.parked[0].last_offset < committed:",
         "while shard.parked and shard.parked[0].last_offset <= committed:",
         "a client hears of state that a fail-over takes back",
@@ -49,7 +50,7 @@ MUTANTS: Final = [
     Mutant(
         "resigned-says-nothing",
         _RUNTIME,
-        "self._fail(write, done, error)",
+        "self._answers.fail(write, done, error)",
         "pass",
         "who waits at a coordinator that resigned is never answered",
         "tests/coordinator/test_transaction_coordinator.py::test_a_decision_that_was_lost_with_its_coordinator_never_happened",
@@ -57,7 +58,7 @@ MUTANTS: Final = [
     ),
     Mutant(
         "late-commit-has-no-markers",
-        _RUNTIME,
+        _ANSWERS,
         "shard.overdue.append((parked.last_offset, parked.write.on_committed))",
         "pass",
         "a decision that was committed after its client's time-out never gets its markers",
