@@ -17,7 +17,7 @@ from penstock.cli import suggest
 from penstock.cli.typed import command, new_app
 from penstock.operate.errors import ExitCode, UserError, usage_error
 from penstock.operate.record_format import unescape
-from penstock.operate.record_writer import Block, Headers, Record, Writer, record_from_object
+from penstock.operate.record_writer import Block, Headers, Record, Writer, objects_of_lines, record_from_object
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session
@@ -220,18 +220,7 @@ def _from_json(
     streams: Iterable[BufferedReader], headers: Headers | None, partition: int | None, encoders: dict[str, Encode]
 ) -> Iterator[Record]:
     for stream in streams:
-        for number, line in enumerate(stream, 1):
-            if not line.strip():
-                continue
-            where = f"line {number}"
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise usage_error(
-                    f"{where} is not JSON: {error}", 'for example {"key": "a", "value": {"n": 1}}'
-                ) from None
-            if not isinstance(row, dict):
-                raise usage_error(f"{where} is no JSON object", 'for example {"key": "a", "value": "b"}')
+        for where, row in objects_of_lines(stream, "", 'for example {"key": "a", "value": {"n": 1}}'):
             for name, encode in encoders.items():
                 if row.get(name) is not None:
                     data = encode(json.dumps(row[name]).encode(), f"{where}, {name}")

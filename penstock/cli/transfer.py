@@ -22,7 +22,7 @@ from penstock.operate import admin, topic_copy
 from penstock.operate.errors import ExitCode, UserError, usage_error
 from penstock.operate.record_format import as_object
 from penstock.operate.record_reader import Ends, Reader
-from penstock.operate.record_writer import Record, Writer, record_from_object
+from penstock.operate.record_writer import Record, Writer, objects_of_lines, record_from_object
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session
@@ -236,16 +236,8 @@ def _chunks(records: Iterator[Record], size: int) -> Iterator[list[Record]]:
 
 def _read_jsonl(file: Path, partition: int | None) -> Iterator[Record]:
     with file.open("rb") as stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise usage_error(
-                    f"{file}, line {number} is not JSON: {error}", "export writes one object per line"
-                ) from None
-            if not isinstance(row, dict):
-                raise usage_error(f"{file}, line {number} is no JSON object", "export writes one object per line")
-            yield record_from_object(row, f"{file}, line {number}", None, partition)
+        for where, row in objects_of_lines(stream, f"{file}, ", "export writes one object per line"):
+            yield record_from_object(row, where, None, partition)
 
 
 def _read_parquet(file: Path, partition: int | None) -> Iterator[Record]:

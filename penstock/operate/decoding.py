@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,16 @@ def decoder(kind: str, schema: str | None, registry: str | None, key: bool = Fal
         )
     if schema is not None and not Path(schema).is_file():
         raise UserError(f"there is no file {schema}", code=ExitCode.NOT_FOUND)
+    with schema_trouble_told(option, kind, schema):
+        decode = _avro(schema, registry) if kind == "avro" else _protobuf(schema, registry)
+    return _safely(decode)
+
+
+@contextmanager
+def schema_trouble_told(option: str, kind: str, schema: str | None) -> Iterator[None]:
+    """Around the libraries that read a schema: what is missing, or why the file is none."""
     try:
-        if kind == "avro":
-            decode = _avro(schema, registry)
-        else:
-            decode = _protobuf(schema, registry)
+        yield
     except ImportError as error:
         raise UserError(
             f"{option} {kind} needs {error.name}", "install it with: pip install 'penstock[spark]'"
@@ -44,10 +50,11 @@ def decoder(kind: str, schema: str | None, registry: str | None, key: bool = Fal
     except UserError:
         raise
     except Exception as error:  # the libraries raise what they like for a schema that is none
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise usage_error(f"{schema} is no {kind} schema: {first}") from error
+        raise usage_error(f"{schema} is no {kind} schema: {first_line(error)}") from error
 
-    return _safely(decode)
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _safely(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:

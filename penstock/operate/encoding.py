@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.operate.decoding import NUMBERS, message_class
+from penstock.operate.decoding import NUMBERS, first_line, message_class, schema_trouble_told
 from penstock.operate.errors import ExitCode, UserError, usage_error
 
 Encode = Callable[[bytes, str], bytes]
@@ -31,16 +31,8 @@ def encoder(kind: str, schema: str | None, registry: str | None, topic: str, key
         raise usage_error(f"{option} {kind} needs a schema", f"{schema_option} FILE")
     if not Path(schema).is_file():
         raise UserError(f"there is no file {schema}", code=ExitCode.NOT_FOUND)
-    try:
+    with schema_trouble_told(option, kind, schema):
         encode = {"avro": _avro, "protobuf": _protobuf, "json-schema": _json_schema}[kind](schema)
-    except ImportError as error:
-        raise UserError(
-            f"{option} {kind} needs {error.name}", "install it with: pip install 'penstock[spark]'"
-        ) from error
-    except UserError:
-        raise
-    except Exception as error:  # the libraries raise what they like for a schema that is none
-        raise usage_error(f"{schema} is no {kind} schema: {_first_line(error)}") from error
     if registry is None:
         return _saying_where(kind, encode)
     header = _wire_header(kind, Path(schema), registry, f"{topic}-{'key' if key else 'value'}")
@@ -53,13 +45,9 @@ def _saying_where(kind: str, encode: Callable[[bytes], bytes]) -> Encode:
             return encode(text)
         except Exception as error:  # of the libraries: a text that the schema does not allow
             hint = "it is JSON, as the schema has it"
-            raise usage_error(f"{where} does not fit {kind}: {_first_line(error)}", hint) from error
+            raise usage_error(f"{where} does not fit {kind}: {first_line(error)}", hint) from error
 
     return checked
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _avro(schema: str) -> Callable[[bytes], bytes]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock.operate.errors import ExitCode, UserError, no_partition, usage_error
@@ -201,6 +202,21 @@ class Writer:
 
 FIELDS = ("key", "value", "headers", "timestamp", "partition", "key_encoding", "value_encoding")
 IGNORED_FIELDS = ("topic", "offset")  # printed by `consume --json`; the target has its own
+
+
+def objects_of_lines(lines: Iterable[bytes], where: str, hint: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(where it stands, object) of each line that is not blank; anything but an object is an error with this hint."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        place = f"{where}line {number}"
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise usage_error(f"{place} is not JSON: {error}", hint) from None
+        if not isinstance(row, dict):
+            raise usage_error(f"{place} is no JSON object", hint)
+        yield place, row
 
 
 def record_from_object(

@@ -9,7 +9,8 @@ from typing import Any
 from penstock.client.errors import KafkaError
 from penstock.client.sync import SyncClient
 from penstock.protocol import messages
-from penstock.protocol.batch import build_batch, iterate_batches, read_records
+from penstock.protocol.batch import build_batch, read_records
+from penstock.protocol.committed_batches import committed_batches
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.records import Record, new_record
 
@@ -126,16 +127,11 @@ def records(client: SyncClient, topic: str, partition: int = 0, *, read_committe
     while True:
         answer = client.fetch({key: offset}, read_committed=read_committed, max_wait_ms=0)[key]
         assert answer.error_code == 0, ErrorCode(answer.error_code).name
-        aborted = sorted(answer.aborted_transactions, key=lambda entry: entry[1])
-        skipping: set[int] = set()
         next_offset = offset
-        for header in iterate_batches(answer.records):
+        aborted = answer.aborted_transactions if read_committed else ()
+        for header, shown in committed_batches(answer.records, aborted):
             next_offset = header.next_offset
-            while aborted and aborted[0][1] <= header.last_offset:
-                skipping.add(aborted.pop(0)[0])
-            if header.is_control:
-                skipping.discard(header.producer_id)
-            elif not (read_committed and header.is_transactional and header.producer_id in skipping):
+            if shown:
                 seen += [record for record in read_records(answer.records, header) if record.offset >= offset]
         if next_offset == offset:
             return seen

@@ -5,7 +5,6 @@ Both are Apache's own code from Maven Central. Both die in the middle and come b
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import time
@@ -21,6 +20,7 @@ from confluent_kafka import Producer
 
 from penstock.client.sync import SyncClient
 from penstock.testing import peers
+from penstock.testing.neighbours.connect import rest
 from penstock.testing.ports import free_port
 from penstock.testing.raw_transactions import create_topic, records, values
 
@@ -102,13 +102,6 @@ def test_a_streams_application_counts_exactly_once_through_a_crash(
         stop(process)
     counted = keyed_values(client, "streams-out", 2)
     assert counted == {key: [str(n + 1) for n in range(count)] for key, count in expected.items()}
-
-
-def rest(url: str, body: Any = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=120) as response:
-        return json.load(response)
 
 
 def answers(url: str) -> bool:

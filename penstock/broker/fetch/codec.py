@@ -15,6 +15,7 @@ from penstock.broker.network.wire import (
     compact_string,
     end_frame,
     read_varint,
+    skip_tagged_fields,
     string,
     varint,
 )
@@ -171,8 +172,8 @@ def _parse_flexible(request: FetchRequest, buffer: Any, version: int, position: 
         partition_count, position = read_varint(buffer, position)
         for _ in range(partition_count - 1):
             request.partitions.append(FetchPartition(name, *layout.unpack_from(buffer, position)))
-            position = _skip_tags(buffer, position + layout.size, end)
-        position = _skip_tags(buffer, position, end)
+            position = skip_tagged_fields(buffer, position + layout.size, end)
+        position = skip_tagged_fields(buffer, position, end)
     topic_count, position = read_varint(buffer, position)
     for _ in range(topic_count - 1):
         name, position = _flexible_name(buffer, version, position)
@@ -182,7 +183,7 @@ def _parse_flexible(request: FetchRequest, buffer: Any, version: int, position: 
         for _ in range(partition_count - 1):
             request.forgotten.append((name, _int32(buffer, position)[0]))
             position += 4
-        position = _skip_tags(buffer, position, end)
+        position = skip_tagged_fields(buffer, position, end)
     size, position = read_varint(buffer, position)
     if size > 1:
         request.rack_id = str(buffer[position : position + size - 1], "utf-8", "replace")
@@ -197,21 +198,6 @@ def _flexible_name(buffer: Any, version: int, position: int) -> tuple[bytes, int
     if size == 0:
         raise MalformedFrame("topic without a name")
     return bytes(buffer[position : position + size - 1]), position + size - 1
-
-
-def _skip_tags(buffer: Any, position: int, end: int) -> int:
-    if position >= end:
-        raise MalformedFrame("request runs over the frame")
-    if buffer[position] == 0:
-        return position + 1
-    count, position = read_varint(buffer, position)
-    for _ in range(count):
-        _, position = read_varint(buffer, position)
-        size, position = read_varint(buffer, position)
-        position += size
-        if position > end:
-            raise MalformedFrame("tagged field beyond the end")
-    return position
 
 
 def _parse_top_tags(request: FetchRequest, buffer: Any, position: int, end: int) -> int:

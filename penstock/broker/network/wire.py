@@ -44,6 +44,8 @@ def skip_tagged_fields(buffer: Any, position: int, end: int) -> int:
     """The position behind them. They must be there: what lies behind `end` is the next request's."""
     if position >= end:
         raise MalformedFrame("request runs over the frame")
+    if buffer[position] == 0:  # the usual case
+        return position + 1
     count, position = read_varint(buffer, position)
     for _ in range(count):
         _, position = read_varint(buffer, position)

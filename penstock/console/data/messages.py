@@ -25,7 +25,8 @@ from penstock.operate.errors import ExitCode, UserError, usage_error
 from penstock.operate.positions import parse_time
 from penstock.operate.record_writer import record_from_object
 from penstock.pipelines.admin import write
-from penstock.protocol.batch import InvalidBatch, iterate_batches, read_records
+from penstock.protocol.batch import InvalidBatch, read_records
+from penstock.protocol.committed_batches import committed_batches
 from penstock.protocol.errors import error_name
 from penstock.protocol.records import InvalidRecords, Record
 
@@ -298,19 +299,13 @@ class Reader:
 
     def _records(self, key: Key, answer: Any, position: int) -> tuple[list[Record], int]:
         """(committed records from the position on, where to go on)."""
-        aborted = sorted(answer.aborted_transactions, key=lambda pair: pair[1])
-        open_aborted: set[int] = set()
         found: list[Record] = []
         following = position
         try:
-            for header in iterate_batches(answer.records):
-                while aborted and aborted[0][1] <= header.last_offset:
-                    open_aborted.add(aborted.pop(0)[0])
-                if header.is_control:
-                    open_aborted.discard(header.producer_id)
-                elif not (header.is_transactional and header.producer_id in open_aborted):
-                    batch = answer.records[header.position : header.position + header.size]
-                    found += [masked(r, self._masks) for r in read_records(batch) if r.offset >= position]
+            for header, shown in committed_batches(answer.records, answer.aborted_transactions):
+                if shown:
+                    records = read_records(answer.records, header)
+                    found += [masked(r, self._masks) for r in records if r.offset >= position]
                 following = header.last_offset + 1
         except (InvalidBatch, InvalidRecords) as error:
             raise UserError(f"{key[0]}-{key[1]} at {following} holds bytes that are no records: {error}") from error

@@ -8,7 +8,8 @@ from typing import Final
 from penstock.client.errors import KafkaError
 from penstock.client.records import LATEST
 from penstock.client.sync import SyncClient
-from penstock.protocol.batch import iterate_batches, read_records
+from penstock.protocol.batch import read_records
+from penstock.protocol.committed_batches import committed_batches
 from penstock.protocol.records import Record
 
 _MAX_RECORDS: Final = 1000
@@ -44,21 +45,13 @@ def records_of(
             if fetched.error_code:
                 raise KafkaError(fetched.error_code, f"read {topic}-{key[1]}")
             before = position
-            aborted = sorted(fetched.aborted_transactions, key=lambda pair: pair[1])
-            open_aborted: set[int] = set()
-            for header in iterate_batches(fetched.records):
-                while aborted and aborted[0][1] <= header.last_offset:
-                    open_aborted.add(aborted.pop(0)[0])
-                if header.is_control:
-                    open_aborted.discard(header.producer_id)
-                elif not (header.is_transactional and header.producer_id in open_aborted):
-                    batch = fetched.records[header.position : header.position + header.size]
-                    for record in read_records(batch):
-                        if before <= record.offset < end:
-                            yield key[1], record
-                            taken += 1
-                            if taken >= limit:
-                                return
+            for header, shown in committed_batches(fetched.records, fetched.aborted_transactions):
+                for record in read_records(fetched.records, header) if shown else ():
+                    if before <= record.offset < end:
+                        yield key[1], record
+                        taken += 1
+                        if taken >= limit:
+                            return
                 position = header.last_offset + 1
             if position == before:
                 break

@@ -25,7 +25,8 @@ from penstock.client.retry import Attempts
 from penstock.pipelines import admin
 from penstock.pipelines.spark import sink_transactions as transactions
 from penstock.pipelines.spark.sink_transactions import Transaction
-from penstock.protocol.batch import build_batch, iterate_batches, read_records
+from penstock.protocol.batch import build_batch, read_records
+from penstock.protocol.committed_batches import committed_batches
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.records import new_record
 
@@ -147,20 +148,13 @@ async def _catch_up(client: Client, index: int, part: _Partition, end: int) -> N
 
 
 def _take(fetched: records.Fetched, part: _Partition, end: int) -> None:
-    aborted = sorted(fetched.aborted_transactions, key=lambda pair: pair[1])
-    being_aborted: set[int] = set()
     first = part.position
-    for header in iterate_batches(fetched.records):
-        while aborted and aborted[0][1] <= header.last_offset:
-            being_aborted.add(aborted.pop(0)[0])
+    for header, shown in committed_batches(fetched.records, fetched.aborted_transactions):
         if header.base_offset >= end:
             return
-        if header.is_control:
-            being_aborted.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in being_aborted):
-            for record in read_records(fetched.records[header.position : header.position + header.size]):
-                if first <= record.offset < end and record.key is not None:
-                    _put(part.values, record.key.decode(), record.value)
+        for record in read_records(fetched.records, header) if shown else ():
+            if first <= record.offset < end and record.key is not None:
+                _put(part.values, record.key.decode(), record.value)
         part.position = header.last_offset + 1
 
 

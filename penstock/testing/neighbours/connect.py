@@ -117,7 +117,7 @@ def distributed(world: World) -> Verdict:
         "transaction.boundary": "poll",
         "exactly.once.support": "required",
     }
-    _rest(f"http://127.0.0.1:{ports[0]}/connectors", {"name": "lines", "config": config})
+    rest(f"http://127.0.0.1:{ports[0]}/connectors", {"name": "lines", "config": config})
     for number in range(1, KILLS + 2):
         seen = world.ended("lines", 1)
         end = world.records if number == KILLS + 1 else (number + 1) * chunk
@@ -166,7 +166,7 @@ def _worker_of_the_task(ports: list[int]) -> int:
     """Whom to kill: the worker that reads, or the first one if nobody says."""
     for port in ports:
         try:
-            tasks = _rest(f"http://127.0.0.1:{port}/connectors/lines/status")["tasks"]
+            tasks = rest(f"http://127.0.0.1:{port}/connectors/lines/status")["tasks"]
         except (urllib.error.URLError, OSError):
             continue
         if tasks:
@@ -174,7 +174,7 @@ def _worker_of_the_task(ports: list[int]) -> int:
     return 0
 
 
-def _rest(url: str, body: Any = None) -> Any:
+def rest(url: str, body: Any = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=120) as response:
@@ -183,7 +183,7 @@ def _rest(url: str, body: Any = None) -> Any:
 
 def _answers(port: int) -> bool:
     try:
-        _rest(f"http://127.0.0.1:{port}/connectors")
+        rest(f"http://127.0.0.1:{port}/connectors")
     except (urllib.error.URLError, OSError):
         return False
     return True

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.testing.probes.access import build
+from penstock.testing.probes.access_requests import ANY_ACL
 from penstock.testing.probes.harness import Session, probe
 
 Entity = dict[str, str | None]
@@ -136,15 +137,6 @@ for _case, _components in BAD_FILTERS.items():
         return describe(session, *components)
 
 
-ANY_ACL = {
-    "resource_type_filter": 1,
-    "resource_name_filter": None,
-    "pattern_type_filter": 1,
-    "principal_filter": None,
-    "host_filter": None,
-    "operation": 1,
-    "permission_type": 1,
-}
 ONE_ACL = {
     "resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:a", "host": "*",
     "operation": 3, "permission_type": 3,
