@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.zookeeper_process import ZooKeeperUnavailable, find_jars, find_java
+from penstock.cluster.zookeeper_process import SYNC_MS, ZooKeeperUnavailable, find_jars, find_java
 from penstock.protocol.batch import build_batch
 from penstock.protocol.records import new_record
 from penstock.testing.chaos import cut_story
 from penstock.testing.chaos.checker import History
 from penstock.testing.chaos.damage import Damage, able_brokers
 from penstock.testing.chaos.disk_faults import spoil, synced_bytes
-from penstock.testing.chaos.silences import Incident, bound_seconds, find_silences
+from penstock.testing.chaos.silences import GRACE_SECONDS, Incident, bound_seconds, find_silences
 
 MINUTES = float(os.environ.get("PENSTOCK_CHAOS_MINUTES", "3"))
 
@@ -134,6 +134,11 @@ def test_a_silent_partition_is_heard_beside_others_that_answer() -> None:
 def test_the_bound_is_the_slowest_way_to_notice_a_fault() -> None:
     assert bound_seconds(4000, 9000, 5000) == 14.0
     assert bound_seconds(4000, 3000, 10_000) == 20.0
+
+
+def test_zookeeper_finds_its_next_leader_within_the_grace_of_the_bound() -> None:
+    """No session ends before it has one, and then each of them has its whole time-out before it."""
+    assert SYNC_MS / 1000 < GRACE_SECONDS
 
 
 def whole() -> None:

@@ -1,7 +1,8 @@
-"""`python -m penstock.testing.chaos.cut_story both|to-leader|to-controller`: a leader is cut from the controller.
+"""`python -m penstock.testing.chaos.cut_story both|to-leader|to-controller|isolated|isolated-with-zookeeper`.
 
-Both keep their sessions with ZooKeeper and whoever else they speak with. While the cut lasts a producer of that
-leader's partition must be acknowledged again, and after it everything must be whole.
+A leader is cut from the controller: both keep their sessions with ZooKeeper and whoever else they speak with. Or its
+whole host is cut off, with the ZooKeeper server there, which follows or leads the other two. While the cut lasts a
+producer of that leader's partition must be acknowledged again, and after it everything must be whole.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.testing.chaos.hosts import SANDBOX_VARIABLE, Hosts, enter_sandbox, why_no_sandbox
+from penstock.testing.chaos.process_faults import zookeeper_leader
 from penstock.testing.chaos.run import SETTINGS
 from penstock.testing.chaos.workload import COMMON
 
@@ -43,8 +45,9 @@ def main(arguments: list[str]) -> int:
 def tell(hosts: Hosts, way: str) -> int:
     controller = hosts.controller()
     assert controller is not None
-    leader, third = (number for number in sorted(hosts.brokers) if number != controller)
-    wanted = NewTopic(TOPIC, 1, replica_assignment=[[leader, controller, third]], config={"min.insync.replicas": "2"})
+    leader = chosen_leader(hosts, way, controller)
+    others = [number for number in sorted(hosts.brokers) if number != leader]
+    wanted = NewTopic(TOPIC, 1, replica_assignment=[[leader, *others]], config={"min.insync.replicas": "2"})
     admin = AdminClient(hosts.client_settings)
     admin.create_topics([wanted])[TOPIC].result(30)
     producer = Producer({**COMMON, **hosts.client_settings, "acks": "all", "enable.idempotence": True})
@@ -53,6 +56,8 @@ def tell(hosts: Hosts, way: str) -> int:
         hosts.network.cut_port(controller, leader, hosts.brokers[leader].port)
     if way in ("both", "to-controller"):
         hosts.network.cut_port(leader, controller, hosts.brokers[controller].port)
+    if way.startswith("isolated"):
+        hosts.network.isolate(leader)
     began = time.monotonic()
     acknowledged(producer, 50)
     print(f"controller {controller}, leader {leader}, cut {way}: acknowledged after {time.monotonic() - began:.1f} s")
@@ -64,6 +69,14 @@ def tell(hosts: Hosts, way: str) -> int:
         time.sleep(0.1)
     print("in sync again")
     return 0
+
+
+def chosen_leader(hosts: Hosts, way: str, controller: int) -> int:
+    first = zookeeper_leader(hosts)
+    if way == "isolated-with-zookeeper":
+        return first
+    spared = {controller, first} if way == "isolated" else {controller}
+    return next(number for number in sorted(hosts.brokers) if number not in spared)
 
 
 def acknowledged(producer: Producer, count: int) -> None:
