@@ -121,10 +121,6 @@ class LeaderEpochs:
     def earliest(self) -> tuple[int, int] | None:
         return (self._epochs[0], self._starts[0]) if self._epochs else None
 
-    def start_of(self, epoch: int) -> int | None:
-        index = bisect_right(self._epochs, epoch) - 1
-        return self._starts[index] if index >= 0 and self._epochs[index] == epoch else None
-
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) as OffsetForLeaderEpoch defines it; UNDEFINED if nothing is known."""
         if epoch == -1 or not self._epochs:

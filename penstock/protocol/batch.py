@@ -48,7 +48,6 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 # From the attributes on: what the checksum covers.
 _CHECKED: Final = struct.Struct(">hiqqqhii")
 _FRONT: Final = struct.Struct(">qiibI")
-BASE_OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
 _OFFSET: Final = struct.Struct(">q")
 _INT32: Final = struct.Struct(">i")
 _UINT32: Final = struct.Struct(">I")

@@ -169,12 +169,6 @@ def next_offset(data: bytes | bytearray | memoryview, from_offset: int) -> int:
     return max(from_offset, int(table[-1, reading.LAST_OFFSET]) + 1) if len(table) else from_offset
 
 
-def count_records(data: bytes | bytearray | memoryview) -> int:
-    """How many records complete batches hold by their headers; cheap."""
-    table, _ = scan(as_array(data))
-    return int(table[:, reading.COUNT].sum())
-
-
 def as_array(data: bytes | bytearray | memoryview) -> Any:
     return sealed(np.frombuffer(data, dtype=np.uint8))
 

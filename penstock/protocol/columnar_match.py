@@ -44,10 +44,6 @@ class Conditions:
     header_name: bytes | None = None
     """The header of this name; without one, any."""
 
-    @property
-    def are_none(self) -> bool:
-        return self.key.how == self.value.how == self.header.how == ANYTHING
-
 
 class Hits:
     """Records that were found in one piece of a fetch: offsets and times at once, each of them when it is asked for."""

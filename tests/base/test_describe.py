@@ -22,7 +22,6 @@ def test_a_default_is_shown_as_such() -> None:
     row = _row(describe_broker(Settings.load()), "log.segment.bytes")
     assert (row.value, row.source, row.read_only, row.type_code) == ("1073741824", Source.DEFAULT_CONFIG, False, 3)
     assert row.synonyms == [Synonym("log.segment.bytes", "1073741824", Source.DEFAULT_CONFIG)]
-    assert row.is_default
 
 
 def test_every_layer_that_gives_a_value_is_listed_strongest_first() -> None:

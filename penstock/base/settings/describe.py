@@ -45,10 +45,6 @@ class ConfigRow(NamedTuple):
     type_code: int
     doc: str
 
-    @property
-    def is_default(self) -> bool:
-        return self.source == Source.DEFAULT_CONFIG
-
 
 def describe_broker(settings: Settings, names: Iterable[str] | None = None) -> list[ConfigRow]:
     """All settings of this broker that mean something here, or those asked for."""

@@ -208,10 +208,6 @@ class Offsets:
         value = None if offsets is None else offsets.committed.get(offset_slot(topic, partition))
         return None if value is None else decode_offset(value)
 
-    def has_open_transactions(self, group_id: str) -> bool:
-        offsets = self.groups.get(group_id)
-        return offsets is not None and bool(offsets.pending)
-
     def tombstones(self, group_id: str) -> list[Record]:
         """Forget everything that the group committed."""
         offsets = self.groups.get(group_id)

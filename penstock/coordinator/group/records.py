@@ -109,12 +109,6 @@ class RegexValue:
     timestamp_ms: int
 
 
-def record_type(key: bytes) -> int:
-    if len(key) < 2:
-        raise MalformedRecord("a key needs its type")
-    return int.from_bytes(key[:2], "big", signed=True)
-
-
 def group_key(kind: RecordType, group: str, second: str | None = None) -> bytes:
     writer = Writer().i16(kind).string(group)
     if second is not None:

@@ -9,7 +9,6 @@ from uuid import UUID
 
 from penstock.protocol import messages
 from penstock.protocol.batch import build_batch
-from penstock.protocol.errors import ErrorCode
 from penstock.protocol.records import new_record
 from penstock.testing.lockstep.sides import Answer, Side, Step
 
@@ -157,12 +156,6 @@ class TopicSide(Side):
             ).topics[0]
             found.append((answer.partitions[0].error_code, answer.partitions[0].offset))
         return found
-
-
-PASSING = frozenset(
-    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
-)
-"""What a broker may say of a topic for a moment after a change of it."""
 
 
 def topic_step(chance: random.Random) -> Step:

@@ -12,8 +12,6 @@ _FOLLOWERS: Final = "penstock/replication/followers.py"
 _FOLLOWING: Final = "penstock/replication/following.py"
 _READS: Final = "penstock/replication/reads.py"
 _PLAN: Final = "penstock/replication/fetch_plan.py"
-_FETCHER: Final = "penstock/replication/fetcher.py"
-_SENDER: Final = "penstock/replication/isr_sender.py"
 
 MUTANTS: Final = [
     Mutant(

@@ -7,6 +7,7 @@ from typing import Final
 from penstock.testing.mutants.model import Mutant
 
 _DECISIONS: Final = "penstock/pipelines/spark/sink_decisions.py"
+_COMMITTED: Final = "penstock/protocol/committed_batches.py"
 _JOURNAL: Final = "penstock/pipelines/spark/sink_journal.py"
 _TRANSACTIONS: Final = "penstock/pipelines/spark/sink_transactions.py"
 
@@ -61,9 +62,9 @@ MUTANTS: Final = [
     ),
     Mutant(
         "aborted-decision-read",
-        _JOURNAL,
-        "elif not (header.is_transactional and header.producer_id in being_aborted):",
-        "elif header.record_count:",
+        _COMMITTED,
+        "yield header, not (header.is_control or (header.is_transactional and header.producer_id in being_aborted))",
+        "yield header, not header.is_control",
         "a decision that was undone is followed",
         "tests/pipelines/test_sink_rules.py::test_a_decision_that_was_undone_is_not_followed",
     ),
