@@ -10,13 +10,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bench import load, targets
-from bench.broker_scenarios import create_topic
-from bench.report import Row, absolute, alternate, at_least, at_most
+from bench import load, stalls, targets
+from bench.broker_scenarios import measured
+from bench.load import create_topic
+from bench.report import Row, absolute, alternate, at_least, at_most, warm
+from bench.stage import Stage
 from penstock.cluster import local
 from penstock.protocol import messages
 from penstock.testing.peers import apache_kafka
@@ -24,6 +27,8 @@ from penstock.testing.ports import free_port, free_ports
 
 SECTION = "Three brokers"
 SESSION_MS = 6000
+Pair = tuple[targets.Target, targets.Target]
+Seen = tuple[dict[str, float], dict[str, float]]
 
 
 @contextlib.contextmanager
@@ -32,7 +37,7 @@ def penstock_cluster(**settings: str) -> Iterator[targets.Target]:
     base = free_ports(3)
     wanted = {"zookeeper.session.timeout.ms": str(SESSION_MS), **{k.replace("_", "."): v for k, v in settings.items()}}
     try:
-        cluster = local.start(folder, 3, base, free_port(), wanted)
+        cluster = local.start(folder, 3, base, free_port(), wanted, tuple(stalls.command()))
         rows = {row.name: row for row in local.status(folder)}
         ports = [cluster.broker_port(n) for n in cluster.broker_ids]
         pids = [rows[f"broker-{n}"].pid or 0 for n in cluster.broker_ids]
@@ -79,63 +84,76 @@ def replicated(target: targets.Target, topic: str) -> int:
     return leader_port(target, topic)
 
 
-def produce_rows(penstock: targets.Target, kafka: targets.Target, rounds: int, seconds: float) -> list[Row]:
-    small, large = load.one_batch(1, 100), load.one_batch(1000, 100)
-    cases = (
-        ("100 KB batches, acks=all, 10 in flight", large, 10, "MB/s", len(large) / 1e6),
-        ("one-record produce, acks=all, 100 in flight", small, 100, "requests/s", 1.0),
-    )
-    rows = []
-    for number, (name, batch, in_flight, unit, scale) in enumerate(cases):
-        topic = f"replicated-{number}"
-        sides = {}
-        for target in (penstock, kafka):
-            port = replicated(target, topic)
-            request = load.produce_frame(topic, 0, batch, acks=-1)
-            size = load.check_produce(port, request)
-
-            def work(port=port, request=request, size=size, in_flight=in_flight):  # type: ignore[no-untyped-def]
-                return {"rate": load.pipelined(port, request, size, in_flight, seconds).per_second}
-
-            work()
-            sides[target.name] = work
-        seen = alternate(rounds, sides)
-        rows.append(at_least(SECTION, name, unit, seen["penstock"]["rate"] * scale, seen["kafka"]["rate"] * scale, 2))
-    return rows
-
-
-def latency_rows(penstock: targets.Target, kafka: targets.Target, rounds: int, seconds: float) -> list[Row]:
+def loaded(pair: Pair, topic: str, batch: bytes, in_flight: int, unit: float, rounds: int, seconds: float) -> Seen:
+    """The same load on both clusters: units a second, and the CPU of all three brokers for one batch."""
     sides = {}
-    for target in (penstock, kafka):
+    for target in pair:
+        port = replicated(target, topic)
+        request = load.produce_frame(topic, 0, batch, acks=-1)
+        size = load.check_produce(port, request)
+        work = partial(measured, target, partial(load.pipelined, port, request, size, in_flight, seconds), unit)
+        sides[target.name] = work
+    warm(sides)
+    seen = alternate(rounds, sides)
+    return seen["penstock"], seen["kafka"]
+
+
+def batches_rows(pair: Pair, rounds: int, seconds: float) -> list[Row]:
+    batch = load.one_batch(1000, 100)
+    ours, theirs = loaded(pair, "batches", batch, 10, len(batch) / 1e6, rounds, seconds)
+    name = "100 KB batches, acks=all, 10 in flight"
+    return [
+        at_least(SECTION, name, "MB/s", ours["rate"], theirs["rate"], 3),
+        at_most(SECTION, f"{name}: CPU of three brokers", "µs/batch", ours["cpu"], theirs["cpu"], 1 / 3),
+    ]
+
+
+def in_flight_rows(pair: Pair, rounds: int, seconds: float) -> list[Row]:
+    ours, theirs = loaded(pair, "in-flight", load.one_batch(1, 100), 100, 1.0, rounds, seconds)
+    name = "one-record produce, acks=all, 100 in flight"
+    return [
+        at_least(SECTION, name, "requests/s", ours["rate"], theirs["rate"], 2),
+        at_most(SECTION, f"{name}: CPU of three brokers", "µs/batch", ours["cpu"], theirs["cpu"], 1 / 3),
+    ]
+
+
+def one_in_flight(target: targets.Target, port: int, request: bytes, seconds: float) -> dict[str, float]:
+    times = []
+    before = target.cpu_seconds()
+    with load.connect(port) as connection:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            began = time.perf_counter()
+            connection.sendall(request)
+            load.read_frame(connection)
+            times.append(time.perf_counter() - began)
+    spent = target.cpu_seconds() - before
+    ordered = sorted(times)
+    return {
+        "rate": len(times) / seconds,
+        "p50": ordered[len(ordered) // 2] * 1e3,
+        "p99": ordered[int(len(ordered) * 0.99)] * 1e3,
+        "cpu": spent / len(times) * 1e6,
+    }
+
+
+def latency_rows(pair: Pair, rounds: int, seconds: float) -> list[Row]:
+    sides = {}
+    for target in pair:
         port = replicated(target, "latency")
         request = load.produce_frame("latency", 0, load.one_batch(1, 100), acks=-1)
         load.check_produce(port, request)
-
-        def work(port=port, request=request):  # type: ignore[no-untyped-def]
-            times = []
-            with load.connect(port) as connection:
-                end = time.perf_counter() + seconds
-                while time.perf_counter() < end:
-                    began = time.perf_counter()
-                    connection.sendall(request)
-                    load.read_frame(connection)
-                    times.append(time.perf_counter() - began)
-            ordered = sorted(times)
-            return {
-                "rate": len(times) / seconds,
-                "p50": ordered[len(ordered) // 2] * 1e3,
-                "p99": ordered[int(len(ordered) * 0.99)] * 1e3,
-            }
-
-        work()
+        work = partial(one_in_flight, target, port, request, seconds)
         sides[target.name] = work
-    seen = alternate(rounds, sides)
+    warm(sides)
+    seen = alternate(rounds, sides, fresh_memory=False)
     ours, theirs = seen["penstock"], seen["kafka"]
     name = "one-record produce, acks=all, one in flight"
     return [
-        at_least(SECTION, name, "requests/s", ours["rate"], theirs["rate"], 2),
-        at_most(SECTION, f"{name}, p50", "ms", ours["p50"], theirs["p50"], 1),
+        at_least(SECTION, name, "requests/s", ours["rate"], theirs["rate"], 1.5),
+        at_most(SECTION, f"{name}, p50", "ms", ours["p50"], theirs["p50"], 0.7),
         at_most(SECTION, f"{name}, p99", "ms", ours["p99"], theirs["p99"], 1),
+        at_most(SECTION, f"{name}: CPU of three brokers", "µs/batch", ours["cpu"], theirs["cpu"], 1 / 3),
     ]
 
 
@@ -193,7 +211,7 @@ def _until(condition: Any, seconds: float = 30) -> None:
         time.sleep(0.02)
 
 
-def failover_rows() -> list[Row]:
+def failover_rows(_: object, rounds: int, seconds: float) -> list[Row]:
     gaps: dict[str, float] = {}
     for name, make in (("penstock", penstock_cluster), ("kafka", kafka_cluster)):
         with make() as target:
@@ -207,8 +225,9 @@ def failover_rows() -> list[Row]:
     ]
 
 
-def many_partitions_rows(partitions: int = 3000) -> list[Row]:
+def many_partitions_rows(_: object, rounds: int, seconds: float) -> list[Row]:
     """A cluster with many partitions loses the broker that is its controller: until every partition has a leader."""
+    partitions = 3000
     with penstock_cluster() as target:
         for topic in range(partitions // 500):
             create_topic(target.port, f"many-{topic}", partitions=500, replication=3)
@@ -218,9 +237,9 @@ def many_partitions_rows(partitions: int = 3000) -> list[Row]:
         began = time.perf_counter()
         survivors = targets.Target("penstock", [p for i, p in enumerate(target.ports) if i != controller - 1], [])
         _until(lambda: _leaderless(survivors, dead=controller) == 0, 120)
-        seconds = time.perf_counter() - began - SESSION_MS / 1000
+        elected = time.perf_counter() - began - SESSION_MS / 1000
     name = f"{partitions} partitions: controller and broker killed, all leaders elected after the session ended"
-    return [absolute(SECTION, name, "s", max(0.0, seconds), 10)]
+    return [absolute(SECTION, name, "s", max(0.0, elected), 10)]
 
 
 def until_all_led(target: targets.Target) -> None:
@@ -235,13 +254,13 @@ def _leaderless(target: targets.Target, dead: int = -2) -> int:
     return sum(p.leader_id in (-1, dead) for t in answer.topics for p in t.partitions)
 
 
-def run(rounds: int, seconds: float) -> list[Row]:
-    rows: list[Row] = []
+@contextlib.contextmanager
+def pair() -> Iterator[Pair]:
     with penstock_cluster() as penstock, kafka_cluster() as kafka:
-        rows += produce_rows(penstock, kafka, rounds, seconds)
-        rows += latency_rows(penstock, kafka, min(rounds, 3), seconds)
-    rows += failover_rows()
-    rows += many_partitions_rows()
-    from bench import wide_scenarios  # which stands on this module
+        yield penstock, kafka
 
-    return rows + wide_scenarios.rows(seconds)
+
+STAGES = [
+    Stage({"one-in-flight": latency_rows, "batches-100k": batches_rows, "in-flight-100": in_flight_rows}, pair),
+    Stage({"failover": failover_rows, "many-partitions": many_partitions_rows}),
+]

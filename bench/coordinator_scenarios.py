@@ -7,11 +7,14 @@ import re
 import tempfile
 import time
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 from bench import load, targets
-from bench.broker_scenarios import create_topic, measured
+from bench.broker_scenarios import measured
+from bench.load import create_topic
 from bench.report import Row, absolute, alternate, at_least, at_most
+from bench.stage import whole
 from penstock.client.connection import Connection
 from penstock.protocol import messages
 from penstock.testing.ports import free_port
@@ -53,12 +56,9 @@ def commit_rows(penstock: targets.Target, kafka: targets.Target, rounds: int, se
         create_topic(target.port, "committed")
         request = commit_frame("bench", "committed", range(1))
         size = settle_commits(target.port, request)
-
-        def work(target=target, request=request, size=size):  # type: ignore[no-untyped-def]
-            return load.pipelined(target.port, request, size, 50, seconds)
-
+        work = partial(load.pipelined, target.port, request, size, 50, seconds)
         work()
-        sides[target.name] = lambda target=target, work=work: measured(target, work)  # type: ignore[misc]
+        sides[target.name] = partial(measured, target, work)
     seen = alternate(rounds, sides)
     return [
         at_least(
@@ -237,3 +237,6 @@ def run(rounds: int, seconds: float) -> list[Row]:
         rows += group_rows(penstock, kafka, min(rounds, 3))
         rows += heartbeat_rows(penstock)
     return rows + loading_rows()
+
+
+STAGES = whole(run)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from functools import partial
 
-from bench import load, micro_fetch, targets
-from bench.broker_scenarios import create_topic
-from bench.report import Row, alternate, at_least, at_most
+from bench import large_fetches, load, micro_fetch, targets
+from bench.load import create_topic
+from bench.report import Row, alternate, at_least, at_most, warm
+from bench.stage import Scenario, Stage
 from bench.tail_load import ROOM_FOR_SESSIONS
 
 SECTION = "Fetches"
@@ -16,10 +18,10 @@ SECTION = "Fetches"
 def measured(
     sides: dict[str, targets.Target], rounds: int, measure: Callable[[targets.Target], dict[str, float]]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Medians of ours and theirs. The first round is not counted: Kafka's JIT gets as much."""
-    for target in sides.values():
-        measure(target)
-    seen = alternate(rounds, {name: partial(measure, target) for name, target in sides.items()})
+    """Medians of ours and theirs."""
+    measures = {name: partial(measure, target) for name, target in sides.items()}
+    warm(measures)
+    seen = alternate(rounds, measures, fresh_memory=False)
     return seen["penstock"], seen["kafka"]
 
 
@@ -44,7 +46,8 @@ def rows_of_fan_out(
     ]
 
 
-def run(rounds: int, seconds: float) -> list[Row]:
+@contextlib.contextmanager
+def small_stage() -> Iterator[dict[str, targets.Target]]:
     with (
         targets.penstock_broker(ROOM_FOR_SESSIONS) as penstock,
         targets.kafka_broker(settings=ROOM_FOR_SESSIONS) as kafka,
@@ -55,7 +58,20 @@ def run(rounds: int, seconds: float) -> list[Row]:
                 create_topic(target.port, topic)
             load.check_produce(target.port, load.produce_frame("tail", 0, load.one_batch(1, 100)))
             micro_fetch.fill(target.port)
-        rows = rows_of_small_fetches(sides, rounds, seconds)
-        for consumers, rate in micro_fetch.FAN_OUTS.items():
-            rows += rows_of_fan_out(sides, consumers, rate, rounds, seconds)
-    return rows
+        yield sides
+
+
+def fan_out_of(consumers: int, rate: float) -> Scenario:
+    return lambda sides, rounds, seconds: rows_of_fan_out(sides, consumers, rate, rounds, seconds)
+
+
+STAGES = [
+    Stage(
+        {
+            "small": rows_of_small_fetches,
+            **{f"tail-{consumers}": fan_out_of(consumers, rate) for consumers, rate in micro_fetch.FAN_OUTS.items()},
+        },
+        small_stage,
+    ),
+    large_fetches.STAGE,
+]

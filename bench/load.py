@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 import struct
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.protocol import messages
 from penstock.protocol.batch import build_batch
@@ -91,6 +93,17 @@ def call(port: int, api_name: str, version: int, request: object) -> object:
     return messages.decode_response(key, version, answer, 5 if flexible else 4)
 
 
+def create_topic(port: int, name: str, partitions: int = 1, replication: int = 1, **configs: str) -> None:
+    api = messages.api("create_topics")
+    wanted = api.request_struct("CreatableTopic")(name=name, num_partitions=partitions, replication_factor=replication)
+    config = api.request_struct("CreatableTopicConfig")
+    wanted.configs = [config(name=key.replace("_", "."), value=value) for key, value in configs.items()]
+    answer = call(port, "create_topics", 5, api.Request(topics=[wanted], timeout_ms=30_000))
+    error = answer.topics[0].error_code  # type: ignore[attr-defined]
+    if error not in (0, 36):
+        raise RuntimeError(f"creating {name} answered error {error}")
+
+
 def check_produce(port: int, request: bytes, version: int = 9) -> int:
     """Send one produce, insist on success, and return the size of the answer on the wire."""
     with connect(port) as connection:
@@ -137,7 +150,7 @@ def pipelined(port: int, request: bytes, answer_bytes: int, in_flight: int, seco
 def many_connections(port: int, request: bytes, answer_bytes: int, connections: int, seconds: float) -> Result:
     """`connections` clients with one request in flight each."""
     poller = select.epoll()
-    sockets = {}
+    sockets: dict[int, list[Any]] = {}
     for _ in range(connections):
         connection = connect(port)
         sockets[connection.fileno()] = [connection, 0]
@@ -166,10 +179,48 @@ def many_connections(port: int, request: bytes, answer_bytes: int, connections: 
     return Result(answered, elapsed)
 
 
-def drain_fetches(port: int, request: bytes, answer_bytes: int, in_flight: int, seconds: float) -> Result:
-    """Fetches whose answers are thrown away unread (MSG_TRUNC): the client costs next to nothing."""
+def paced_connections(
+    port: int, request: bytes, answer_bytes: int, connections: int, period: float, seconds: float
+) -> Result:
+    """`connections` clients that send one request each per `period` seconds, evenly spread over it."""
+    poller = select.epoll()
+    sockets = [connect(port) for _ in range(connections)]
+    by_descriptor = {connection.fileno(): connection for connection in sockets}
+    for descriptor in by_descriptor:
+        poller.register(descriptor, select.EPOLLIN)
+    sent = received = 0
+    total = int(connections * seconds / period)
+    began = time.perf_counter()
+    try:
+        while received < total * answer_bytes:
+            due = min(int((time.perf_counter() - began) * connections / period) + 1, total)
+            while sent < due:
+                sockets[sent % connections].send(request)
+                sent += 1
+            ready = poller.poll(0.001 if sent < total else 5)
+            if not ready and sent == total:
+                raise RuntimeError(f"{total - received // answer_bytes} answers are missing")
+            for descriptor, _ in ready:
+                count = len(by_descriptor[descriptor].recv(1 << 16))
+                if not count:
+                    raise ConnectionError("the broker closed the connection")
+                received += count
+    finally:
+        poller.close()
+        for connection in sockets:
+            connection.close()
+    return Result(total, time.perf_counter() - began)
+
+
+def drain_fetches(
+    port: int, request: bytes, answer_bytes: int, in_flight: int, seconds: float, tls: ssl.SSLContext | None = None
+) -> Result:
+    """Fetches whose answers are thrown away, without TLS unread (MSG_TRUNC): the client costs next to nothing."""
     connection = connect(port)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+    flags = int(socket.MSG_TRUNC)
+    if tls is not None:
+        connection, flags = tls.wrap_socket(connection), 0
     connection.sendall(request * in_flight)
     received = answered = 0
     buffer = bytearray(4 << 20)
@@ -177,7 +228,7 @@ def drain_fetches(port: int, request: bytes, answer_bytes: int, in_flight: int, 
     end = began + seconds
     try:
         while True:
-            count = connection.recv_into(buffer, len(buffer), socket.MSG_TRUNC)
+            count = connection.recv_into(buffer, len(buffer), flags)
             if not count:
                 raise ConnectionError("the broker closed the connection")
             received += count

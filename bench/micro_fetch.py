@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench import load, tail_load, targets
-from bench.broker_scenarios import create_topic
+from bench.load import create_topic
 
 RECORDS = 400  # of 900 bytes
 FAN_OUTS = {1: 1000.0, 50: 100.0, 200: 40.0, 1000: 10.0}  # consumers → records/s

@@ -22,6 +22,7 @@ from typing import Any
 from bench import processes, report
 from bench.pipeline_latency import latency_rows
 from bench.report import Row
+from bench.stage import whole
 from bench.targets import Target, penstock_broker
 
 SECTION = "Pipelines: what they cost"
@@ -178,3 +179,6 @@ def _create(target: Target, topic: str) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
     AdminClient({"bootstrap.servers": target.bootstrap}).create_topics([NewTopic(topic, 2, 1)])[topic].result(60)
+
+
+STAGES = whole(run)

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 from bench import targets
-from bench.broker_scenarios import create_topic
+from bench.load import create_topic
 from penstock.client.sync import SyncClient
 from penstock.cluster.controller import ControllerState, decide, initial_state
 from penstock.cluster.events import BrokersChanged

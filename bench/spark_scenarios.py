@@ -15,6 +15,7 @@ from typing import Any
 from bench import report
 from bench.processes import cpu_seconds
 from bench.report import Row
+from bench.stage import whole
 from bench.targets import Target, penstock_broker
 from penstock.testing import peers
 
@@ -141,3 +142,6 @@ def _compare(name: str, figures: dict[str, dict[str, float]], times: float) -> l
         ),
     ]
     return [dataclasses.replace(row, peer="Spark's connector") for row in rows]
+
+
+STAGES = whole(run)

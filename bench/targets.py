@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench import stalls
 from penstock.testing import peers
 from penstock.testing.ports import free_port
 
@@ -43,14 +44,21 @@ class Target:
 
 @contextlib.contextmanager
 def penstock_broker(
-    settings: dict[str, str] | None = None, folder: Path | None = None, tree: Path | None = None
+    settings: dict[str, str] | None = None,
+    folder: Path | None = None,
+    tree: Path | None = None,
+    watched: bool = True,
 ) -> Iterator[Target]:
-    """One Penstock broker process with the embedded store; `tree`: of the code that is checked out there."""
+    """One Penstock broker process with the embedded store; `tree`: of the code that is checked out there.
+
+    `watched`: it notes how long its event loop stands still (another tree may not know how).
+    """
     owned = folder is None
     data = folder or Path(tempfile.mkdtemp(prefix="penstock-bench-"))
     port = free_port()
     wanted = {"listeners": f"PLAINTEXT://127.0.0.1:{port}", "log.dirs": str(data), **(settings or {})}
-    command = [sys.executable, "-m", "penstock.broker"]
+    module = stalls.command() if watched and tree is None else ["-m", "penstock.broker"]
+    command = [sys.executable, *module]
     for name, value in wanted.items():
         command += ["--set", f"{name}={value}"]
     # A broker is installed once and started often: it finds its compiled modules, whatever this shell is set to.

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -87,8 +87,9 @@ def start(
     base_port: int = 9092,
     zookeeper_port: int | None = None,
     settings: Mapping[str, str] | None = None,
+    broker_module: Sequence[str] = ("-m", "penstock.broker"),
 ) -> LocalCluster:
-    """Start what does not run yet and wait until every broker serves."""
+    """Start what does not run yet and wait until every broker serves; `broker_module` is what Python runs for each."""
     if brokers < 1:
         raise LocalClusterError("a cluster has at least one broker")
     wanted_port = base_port + 1000 if zookeeper_port is None else zookeeper_port
@@ -98,7 +99,7 @@ def start(
     try:
         _start_zookeeper(cluster)
         for broker_id in cluster.broker_ids:
-            _start_broker(cluster, broker_id)
+            _start_broker(cluster, broker_id, broker_module)
         deadline = time.monotonic() + START_SECONDS
         for broker_id in cluster.broker_ids:
             _wait_for_broker(cluster, broker_id, deadline)
@@ -150,7 +151,7 @@ def _start_zookeeper(cluster: LocalCluster) -> None:
     server.wait_until_ready(START_SECONDS)
 
 
-def _start_broker(cluster: LocalCluster, broker_id: int) -> None:
+def _start_broker(cluster: LocalCluster, broker_id: int, module: Sequence[str]) -> None:
     folder = cluster.folder(f"broker-{broker_id}")
     if _running_pid(folder) is not None:
         return
@@ -169,7 +170,7 @@ def _start_broker(cluster: LocalCluster, broker_id: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     properties = folder / "server.properties"
     properties.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
-    _spawn(folder, [sys.executable, "-m", "penstock.broker", "--config", str(properties)])
+    _spawn(folder, [sys.executable, *module, "--config", str(properties)])
 
 
 def _wait_for_broker(cluster: LocalCluster, broker_id: int, deadline: float) -> None:
