@@ -31,10 +31,13 @@ def append_as_follower(log: Log, batches: Buffer) -> FollowerAppend:
     last_offset = -1
     taken = 0
     for header in iterate_batches(view):
-        if header.base_offset < log.log_end_offset:
-            raise InvalidBatch(f"{log.name}: offset {header.base_offset} is before the end {log.log_end_offset}")
         if not crc_matches(view, header):
             raise InvalidBatch(f"{log.name}: the checksum of the batch at {header.base_offset} differs")
+        if header.base_offset < log.log_end_offset:
+            if log.log_start_offset < log.log_end_offset or header.last_offset < log.log_end_offset:
+                raise InvalidBatch(f"{log.name}: offset {header.base_offset} is before the end {log.log_end_offset}")
+            # Records were deleted up to the middle of this batch, and it comes whole: the log has to begin with it.
+            maintenance.truncate_fully_and_start_at(log, header.base_offset)
         if maintenance.should_roll(log, header.size, header.max_timestamp, header.last_offset):
             maintenance.roll(log, header.base_offset)
         data = bytes(view[header.position : header.position + header.size])

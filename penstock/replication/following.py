@@ -8,6 +8,7 @@ appended; only then may the follower's log be said to agree with the leader's.
 from __future__ import annotations
 
 import enum
+import logging
 import struct
 from typing import NamedTuple
 
@@ -15,6 +16,8 @@ from penstock.log.results import LogWriteError
 from penstock.protocol.batch import InvalidBatch
 from penstock.protocol.errors import ErrorCode
 from penstock.replication.partition import NO_EPOCH, Partition
+
+logger = logging.getLogger(__name__)
 
 _LENGTH_AND_EPOCH = struct.Struct(">ii")
 _BATCH_PREFIX_BYTES = 12
@@ -88,8 +91,9 @@ def _append(partition: Partition, leader_epoch: int, answer: FetchAnswer) -> Out
         records = up_to_epoch(answer.records, leader_epoch)
         try:
             log.append_as_follower(records)
-        except InvalidBatch:
+        except InvalidBatch as error:
             # Damaged on its way or on the leader's disk. What came before it is good; the rest is asked for again.
+            logger.warning("%r: what the leader sent is refused: %s", partition, error)
             log.write_staged()
             return Outcome.BACK_OFF
         log.write_staged()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.log import future_log
+from penstock.log.damage import UNREADABLE
 from penstock.log.files import fsync_path
 from penstock.log.log import Log
 from penstock.log.results import LogWriteError
@@ -84,7 +85,7 @@ class LogDirMoves:
         manager = self._replicas.log_manager
         try:
             await self._copy(where, partition, future)
-        except (LogWriteError, OSError) as error:
+        except (LogWriteError, *UNREADABLE) as error:
             logger.error("moving %s-%d to %s failed: %s", *where, future.directory.parent, error)
             if self.futures.get(where) is future:
                 del self.futures[where]

@@ -12,8 +12,11 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.client.connection import Connection
+from penstock.client.sync import SyncClient
 from penstock.cluster import local
 from penstock.protocol import messages
+from penstock.protocol.batch import build_batch
+from penstock.protocol.records import new_record
 from tests.cluster.raw_readers import Reader, Told
 from tests.cluster.three_brokers import DEADLINE_SECONDS, SETTINGS, Cluster, Sender, cluster, read_all
 
@@ -147,6 +150,26 @@ def test_deleted_records_go_on_all_replicas(cluster: Cluster) -> None:
     assert read_all(cluster, "deleted")[0][0] == 2500
     cluster.restart()
     cluster.until(lambda: cluster.isr("deleted") == [1, 2, 3], "everybody is back in sync")
+
+
+def test_a_new_replica_begins_in_the_middle_of_a_batch(cluster: Cluster) -> None:
+    """Where records were deleted up to: it gets the whole batch from its leader."""
+    cluster.admin.create_topics([NewTopic("cut-batch", 1, replica_assignment=[[1]])])["cut-batch"].result(30)
+    with SyncClient(cluster.bootstrap) as client:
+        for _ in range(2):
+            client.produce("cut-batch", 0, build_batch([new_record(None, b"value", 1) for _ in range(10)]))
+        for deleted in cluster.admin.delete_records([TopicPartition("cut-batch", 0, 15)]).values():
+            deleted.result(30)
+        api = messages.api("alter_partition_reassignments")
+        wanted = api.ReassignablePartition(partition_index=0, replicas=[1, 2, 3])
+        topics = [api.ReassignableTopic(name="cut-batch", partitions=[wanted])]
+        client.call_controller("alter_partition_reassignments", api.Request(timeout_ms=30_000, topics=topics))
+    cluster.until(lambda: cluster.isr("cut-batch") == [1, 2, 3], "the new replicas are in sync")
+    cluster.kill(1)
+    cluster.until(lambda: cluster.leader("cut-batch") in (2, 3), "one of them leads")
+    assert [offset for offset, _ in read_all(cluster, "cut-batch")] == [15, 16, 17, 18, 19]
+    cluster.restart()
+    cluster.until(lambda: cluster.isr("cut-batch") == [1, 2, 3], "everybody is back in sync")
 
 
 def test_a_controlled_stop_moves_the_leadership_without_an_error(cluster: Cluster) -> None:

@@ -109,6 +109,23 @@ def test_a_follower_takes_no_damaged_and_no_repeated_batch(make_log: MakeLog) ->
     assert [record.offset for record in read_all(log)] == [0]
 
 
+def test_a_follower_can_begin_in_the_middle_of_a_batch(make_log: MakeLog) -> None:
+    """Where its leader was told to delete records: what comes is the whole batch."""
+    leader, follower = make_log("leading-0"), make_log("following-0")
+    put(leader, *[ONE] * 10)
+    put(leader, *[ONE] * 10)
+    follower.truncate_fully_and_start_at(15)
+    with pytest.raises(InvalidBatch, match="before the end"):
+        follower.append_as_follower(leader.read_bytes(0, 1))  # all of it lies before the start
+    follower.append_as_follower(leader.read_bytes(15, 1000))
+    commit_all(follower)
+    follower.raise_log_start_offset(15)
+    assert (follower.log_start_offset, follower.log_end_offset) == (15, 20)
+    assert follower.read_bytes(15, 1000) == leader.read_bytes(15, 1000)
+    again = reload(follower, log_start=15)
+    assert [record.offset for record in read_all(again)] == [15, 16, 17, 18, 19]
+
+
 def two_epochs(log: Log) -> None:
     for number, epoch in enumerate((0, 0, 1, 1)):
         put(log, ONE, epoch=epoch, producer_id=7, producer_epoch=0, base_sequence=number)

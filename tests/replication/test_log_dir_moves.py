@@ -13,8 +13,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import penstock
 from penstock.client.client import Client
 from penstock.client.retry import RetryPolicy
+from penstock.client.sync import SyncClient
 from penstock.protocol import messages
+from penstock.protocol.batch import build_batch
 from penstock.protocol.errors import ErrorCode
+from penstock.protocol.records import new_record
 
 DEADLINE_SECONDS = 60.0
 
@@ -67,6 +70,26 @@ def test_a_replica_moves_under_load_and_nothing_is_lost(tmp_path: Path) -> None:
             read += [message.value().strip() for message in consumer.consume(1000, 0.5) if message.error() is None]
         consumer.close()
         assert read == [str(n).encode() for n in range(sent)]
+
+
+def test_a_replica_whose_records_were_deleted_up_to_the_middle_of_a_batch_moves(tmp_path: Path) -> None:
+    folders = (tmp_path / "a", tmp_path / "b")
+    with penstock.Broker(settings={"log.dirs": ",".join(map(str, folders))}) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("moving", 1, 1)])["moving"].result(20)
+        with SyncClient(broker.bootstrap) as client:
+            client.produce("moving", 0, build_batch([new_record(None, b"value", 1) for _ in range(10)]))
+            for deleted in admin.delete_records([TopicPartition("moving", 0, 5)]).values():
+                deleted.result(20)
+            source, target = folders if (folders[0] / "moving-0").exists() else reversed(folders)
+            assert move(broker.bootstrap, str(target)) == 0
+            deadline = time.monotonic() + DEADLINE_SECONDS
+            while not (target / "moving-0").exists() or (source / "moving-0").exists():
+                assert time.monotonic() < deadline, "the replica does not arrive"
+                time.sleep(0.01)
+            fetched = client.fetch({("moving", 0): 5})[("moving", 0)]
+    assert (fetched.error_code, fetched.log_start_offset, fetched.high_watermark) == (0, 5, 10)
+    assert len(fetched.records) > 0
 
 
 @pytest.mark.parametrize(
