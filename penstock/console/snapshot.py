@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -21,6 +21,7 @@ from penstock.protocol import messages
 Key = tuple[str, int]
 PIPELINES, PROGRESS = "__penstock_pipelines", "__penstock_progress"
 OVERLAP = 200
+RATE_SECONDS = 3.0  # at least between the two looks that a rate is made of
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +79,15 @@ class Snapshot:
     missing: Mapping[str, str] = field(default_factory=dict)
     """What this cluster cannot tell → why."""
     memory: PipelineMemory = field(default_factory=lambda: PipelineMemory())
+    base: Snapshot | None = None
+    """The look that this one's rates count from."""
 
     def total(self, name: str) -> float:
         return self.figures.get(name, 0.0)
 
 
 def look(session: Session, before: Snapshot | None, ages: LagAges | None = None) -> Snapshot:
-    """Asks for metadata, offsets, log folders, groups and pipelines; rates come from the snapshot before.
+    """Asks for metadata, offsets, log folders, groups and pipelines; rates come from an earlier look.
 
     Without `ages` nobody wants to know for how long groups are behind.
     """
@@ -97,13 +100,14 @@ def look(session: Session, before: Snapshot | None, ages: LagAges | None = None)
     starts = {key: at.offset for key, at in session.client.list_offsets(dict.fromkeys(keys, -2)).items()}
     folders = _tolerant("sizes", missing, lambda: _folders(session, view), ())
     at_ms = int(time.time() * 1000)
-    seconds = (at_ms - before.at_ms) / 1000 if before is not None else None
-    topics = _topics(view, ends, starts, folders, before, seconds)
-    groups = _tolerant("groups", missing, lambda: _groups(session, ends, before, seconds, ages, at_ms), {})
+    base = _base(before, at_ms)
+    seconds = (at_ms - base.at_ms) / 1000 if base is not None else None
+    topics = _topics(view, ends, starts, folders, base, seconds)
+    groups = _tolerant("groups", missing, lambda: _groups(session, ends, base, seconds, ages, at_ms), {})
     memory = before.memory if before is not None else PipelineMemory()
     pipelines = _tolerant("pipelines", missing, lambda: _pipelines(session, view, ends, memory), ())
-    loads = _broker_rates(view, ends, folders, before, seconds) if before is not None and seconds else {}
-    figures = _figures(topics, groups, pipelines) if before is not None else {}
+    loads = _broker_rates(view, ends, folders, base, seconds) if base is not None and seconds else {}
+    figures = _figures(topics, groups, pipelines) if base is not None else {}
     for node, (records, written) in loads.items():
         figures |= {f"broker:{node}:in": records, f"broker:{node}:in_bytes": written}
     return Snapshot(
@@ -121,7 +125,17 @@ def look(session: Session, before: Snapshot | None, ages: LagAges | None = None)
         figures=figures,
         missing=missing,
         memory=memory,
+        base=base,
     )
+
+
+def _base(before: Snapshot | None, at_ms: int) -> Snapshot | None:
+    """A change is followed by a look at once: what came in the moment between the two says nothing about a second."""
+    if before is None:
+        return None
+    if at_ms - before.at_ms >= RATE_SECONDS * 1000:
+        return replace(before, base=None)
+    return before.base
 
 
 def _broker_rates(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from confluent_kafka import Producer
 from console_world import TOKEN, start_console, stop
 
 import penstock
@@ -17,6 +19,7 @@ from penstock.console import nicegui_setup
 from penstock.console.cluster import ConsoleSession
 from penstock.console.history import History
 from penstock.console.history_keepers import TOPIC, FolderKeeper, TopicKeeper
+from penstock.console.snapshot import look
 from penstock.operate.topics import create_topics
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
@@ -54,6 +57,32 @@ def test_one_of_several_consoles_writes_and_another_takes_over(clusters: dict[st
     finally:
         first.close()
         second.close()
+        session.close()
+
+
+def test_a_look_right_after_another_makes_no_rate_of_the_moment_between(clusters: dict[str, penstock.Broker]) -> None:
+    """Every change is followed by a look at once; charts showed peaks that nobody had written."""
+    session = ConsoleSession({"bootstrap.servers": clusters["two"].bootstrap})
+    producer = Producer({"bootstrap.servers": clusters["two"].bootstrap})
+
+    def write() -> None:
+        for _ in range(500):
+            producer.produce("steady", b"x")
+        assert producer.flush(30) == 0
+
+    try:
+        write()
+        first = look(session, None)
+        write()
+        second = look(session, first)
+        assert second.topics["steady"].rate is None and second.figures == {}
+        earlier = dataclasses.replace(first, at_ms=first.at_ms - 100_000)
+        third = look(session, earlier)
+        assert 4 < (third.topics["steady"].rate or 0) <= 5
+        write()
+        fourth = look(session, third)
+        assert 9 < (fourth.topics["steady"].rate or 0) <= 10 and 9 < fourth.broker_rates[1][0] <= 10
+    finally:
         session.close()
 
 

@@ -53,8 +53,11 @@ def _set_up(console: Console, name: str) -> None:
     writer.close()
 
 
+REASON = "no JSON: <b onclick='window.hit=1'>: Expecting property name enclosed in double quotes: line 1 column 15"
+
+
 def _dead_letter(console: Console, name: str) -> None:
-    told = {"reason": "no JSON: <b onclick='window.hit=1'>", "pipeline": name, "source": "orders"}
+    told = {"reason": REASON, "pipeline": name, "source": "orders"}
     told |= {"topic": f"{name}.orders", "partition": "0", "offset": "3"}
     producer = Producer({"bootstrap.servers": console.broker.bootstrap})
     headers = [(f"penstock.dlq.{key}", value.encode()) for key, value in told.items()]
@@ -83,7 +86,11 @@ def test_a_pipeline_is_seen_at_work_and_its_letters_go_back(page: Any, console: 
 
     page.get_by_role("tab", name="Dead letters").click()
     expect(page.get_by_text(f"1 letter in {name}.dlq")).to_be_visible()
-    page.locator(".pk-messages tbody tr").first.click()
+    row = page.locator(".pk-letters tbody tr").first
+    expect(row).to_contain_text(REASON)
+    assert row.bounding_box()["height"] < 120, "a reason is read across, not down"
+    expect(page.locator(".pk-tile").filter(has_text="Dead letters")).to_contain_text("1")
+    row.click()
     letter = page.get_by_role("dialog")
     expect(letter).to_contain_text(f"{name}.orders-0 at 3")
     letter.get_by_role("button", name="Close").click()

@@ -21,10 +21,10 @@ def letters(viewer: Viewer, pipeline: str, limit: int = 100) -> dict[str, Any]:
     Letters hold records of other topics: those that the viewer does not see are left out, and what is masked there is
     masked here, with the reasons, which may tell of it.
     """
+    from penstock.console.data.pipelines import letter_topic
     from penstock.console.data.pipelines import pipeline as look
 
-    spec = look(viewer, pipeline)["spec"]
-    topic = (spec.get("settings") or {}).get("dead_letter_topic") or f"{pipeline}.dlq"
+    topic = letter_topic(pipeline, look(viewer, pipeline)["spec"])
     viewer.insist_on_reading(topic)
     if not viewer.sees(topic) or topic not in viewer.session.client.metadata(None).topics:
         return {"topic": topic, "letters": [], "more": False}

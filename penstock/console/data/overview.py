@@ -42,6 +42,7 @@ def overview(viewer: Viewer) -> dict[str, Any]:
         "controller": snapshot.view.controller_id,
         "topics": sum(not t.internal for t in topics),
         "partitions": sum(t.partitions for t in topics),
+        "internal_partitions": sum(t.partitions for t in topics if t.internal),
         "offline_partitions": offline,
         "under_replicated_partitions": short,
         "bytes": sum(t.bytes or 0 for t in topics) if "sizes" not in snapshot.missing else None,

@@ -103,8 +103,22 @@ def flow(viewer: Viewer, name: str) -> dict[str, Any]:
         "generation": rows[0]["generation"],
         "lag": _lag(viewer, name, list(rows)),
         "queries": [{k: v for k, v in row.items() if k not in _INNER} for row in rows if "query" in row],
+        "dead_letters": _letters(viewer, name, rows[0]["spec"]),
         "graph": pipeline_graph.with_flow(made, rows, rates),
     }
+
+
+def letter_topic(name: str, spec: Mapping[str, Any]) -> str:
+    return str((spec.get("settings") or {}).get("dead_letter_topic") or f"{name}.dlq")
+
+
+def _letters(viewer: Viewer, name: str, spec: Mapping[str, Any]) -> int | None:
+    """How many are kept, as of the last look; unknown to who does not see their topic."""
+    topic = letter_topic(name, spec)
+    if not viewer.sees(topic):
+        return None
+    figures = viewer.snapshot.topics.get(topic)
+    return figures.records if figures is not None else 0
 
 
 def names(viewer: Viewer) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from nicegui import ui
 
+from penstock.base.printable import printable
 from penstock.console.data import overview
 from penstock.console.page import Here, Page, segment
 from penstock.console.widgets import numbers
@@ -23,6 +24,14 @@ from penstock.console.widgets.pieces import (
 
 REFRESH_SECONDS = 5.0
 SPAN_SECONDS = 3600
+NOUNS = {"acl": "Rule", "letters": "Dead letters", "partition": "Partitions", "query": "Saved query"}
+DONE = {
+    "abort": "aborted", "apply": "applied", "cancel": "left where they are", "configure": "configured",
+    "create": "created", "delete": "deleted", "elect": "given their preferred leaders", "empty": "emptied",
+    "end": "ended", "format": "read in another format", "grow": "given more partitions", "produce": "written to",
+    "reassign": "moved", "redrive": "redriven", "reset": "reset", "save": "saved", "set": "set",
+    "unthrottle": "moved at full speed",
+}  # fmt: skip
 VERDICTS = {"ok": "healthy", "warning": "needs attention", "problem": "in trouble"}
 
 
@@ -77,11 +86,10 @@ class _Tiles:
 
     def show(self, now: dict[str, Any]) -> None:
         brokers = now["brokers"]
-        self._brokers.show(str(brokers), _unit(brokers, "broker"), hint=f"{now['controller']} is the controller")
+        self._brokers.show(str(brokers), _unit(brokers, "broker"), hint=f"controller: broker {now['controller']}")
         topics = now["topics"]
-        self._topics.show(
-            numbers.count(topics), _unit(topics, "topic"), hint=numbers.plural(now["partitions"], "partition")
-        )
+        own = numbers.plural(now["partitions"] - now["internal_partitions"], "partition")
+        self._topics.show(numbers.count(topics), _unit(topics, "topic"), hint=own)
         offline, short = now["offline_partitions"], now["under_replicated_partitions"]
         self._replicas.show(numbers.count(offline), _unit(offline, "partition"), tone="problem" if offline else "ok")
         self._short.show(numbers.count(short), _unit(short, "partition"), tone="warning" if short else "ok")
@@ -137,10 +145,18 @@ def _changes(here: Here, now: dict[str, Any]) -> None:
     with ui.element("ul").classes("pk-list"):
         for row in now["changes"]:
             with ui.element("li"):
-                text("span", f"{row['action']} {row['target']}", "pk-grow")
+                told = f"{described(row['action'])}: {row['target']}"
+                text("span", told, "pk-grow").props["title"] = printable(told)
                 if not row["ok"]:
                     pill("refused", "problem")
-                ui.label(f"{row['user']}, {here.clock.iso_text(row['at'])}").classes("pk-sub pk-num")
+                when = ui.label(f"{row['user']}, {here.clock.brief(row['at'])}").classes("pk-sub pk-num")
+                when.props["title"] = here.clock.iso_text(row["at"])
+
+
+def described(action: str) -> str:
+    """An entry of the audit log in words: topic.create → Topic created."""
+    noun, _, verb = action.partition(".")
+    return f"{NOUNS.get(noun, noun.capitalize())} {DONE.get(verb, verb)}"
 
 
 def _link(address: str, name: str) -> None:

@@ -43,7 +43,9 @@ async def build(here: Here) -> None:
     error = ui.element("div").classes("pk-note pk-problem").props("role=alert")
     with error:
         error_words = ui.label("")
+    error.set_visibility(False)
     tiles = _Tiles()
+    tiles.show(now)
     room = float(await ui.run_javascript("document.querySelector('.pk-page').clientWidth", timeout=10)) - FRAME
     with panel("Flow", sub="sources, views and sinks; boxes with a topic lead to it"):
         picture = FlowGraph(lambda topic: here.link(f"/topics/{segment(topic)}"), room=room)
@@ -131,6 +133,7 @@ class _Tiles:
             self._batch = Tile("Batch")
             self._watermark = Tile("Watermark")
             self._state = Tile("State")
+            self._letters = Tile("Dead letters")
 
     def show(self, now: dict[str, Any]) -> None:
         queries = now["queries"]
@@ -149,6 +152,9 @@ class _Tiles:
         held = sum(query.get("state_bytes") or 0 for query in queries)
         kept = numbers.plural(sum(query.get("state_rows") or 0 for query in queries), "row")
         self._state.show(*numbers.size(held), hint=f"{kept} remembered")
+        letters = now["dead_letters"]
+        unit = "record" if letters == 1 else "records"
+        self._letters.show(numbers.count(letters), unit, "warning" if letters else "", hint="that it could not use")
 
 
 class _Charts:

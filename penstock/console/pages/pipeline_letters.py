@@ -14,6 +14,8 @@ from penstock.console.widgets.dialogs import attempt, buttons, dialog, tell
 from penstock.console.widgets.pieces import code, empty_state, facts, one_line, panel, plain, primary, shown_value
 from penstock.console.widgets.table import Column, ServerTable, fixed
 
+MOST_OF_A_REASON = 160
+
 
 class LettersTab:
     def __init__(self, here: Here, name: str) -> None:
@@ -29,14 +31,14 @@ class LettersTab:
             self._table = ServerTable(
                 [
                     Column("place", "Offset"),
-                    Column("reason", "Why"),
+                    Column("reason", "Why", text=lambda row: _short(row["reason"])),
                     Column("origin", "Came from", wide=True),
                     Column("value", "Value", text=lambda row: one_line(row["value"])[:80], sortable=False),
                     Column("timestamp_ms", "When", text=lambda row: here.clock.text(row["timestamp_ms"]), wide=True),
                 ],
                 fixed([], name="reason"),
                 key="place",
-                classes="pk-messages pk-wrap",
+                classes="pk-letters",
                 on_row=self._open,
                 empty=(
                     "mark_email_read",
@@ -116,6 +118,12 @@ class LettersTab:
         tell(f"{done['skipped']} skipped" if skip else f"{numbers.plural(done['redriven'], 'record')} redriven")
         await self.refresh()
         return True
+
+
+def _short(reason: str | None) -> str:
+    """One line says what is wrong; the whole of it stands in the letter."""
+    words = " ".join((reason or "unknown").split())
+    return words if len(words) <= MOST_OF_A_REASON else f"{words[:MOST_OF_A_REASON]}…"
 
 
 def _origin(letter: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from nicegui import ui
 
 from penstock.console.data.paging import Page as Rows
 from penstock.console.data.paging import Query, Row, page_of
+from penstock.console.widgets import numbers
 from penstock.console.widgets.dialogs import attempt, buttons, dialog
 from penstock.console.widgets.pieces import panel, plain
 from penstock.console.widgets.table import Column, ServerTable
@@ -48,18 +49,31 @@ async def settings_table(fetch: Fetch, change: Change | None, own: str) -> None:
         table = ServerTable(
             [
                 Column("key", "Setting"),
-                Column("value", "Value", text=lambda row: "hidden" if row["sensitive"] else str(row["value"] or "")),
+                Column("value", "Value", text=_value),
                 Column("source", "From", tone=lambda row: "accent" if row["source"] == own else ""),
-                Column("doc", "Meaning", text=lambda row: row["doc"] or "", sortable=False, wide=True),
+                Column("doc", "Meaning", text=_meaning, sortable=False, wide=True),
             ],
             shown,
             key="key",
             sort="key",
             search="Search settings",
             on_row=edit,
-            classes="pk-wrap",
+            classes="pk-wrap pk-settings",
         )
     await table.refresh()
+
+
+def _value(row: Row) -> str:
+    """As it is set, and in units that people read."""
+    if row["sensitive"]:
+        return "hidden"
+    if row["value"] in (None, ""):
+        return "not set"
+    return numbers.setting(row["key"], str(row["value"]))
+
+
+def _meaning(row: Row) -> str:
+    return (row["doc"] or "").replace("`", "")
 
 
 def _edit_dialog(row: dict[str, Any], change: Change, own: str, again: Callable[[], Awaitable[None]]) -> None:

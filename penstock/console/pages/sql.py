@@ -10,7 +10,7 @@ from typing import Any
 from nicegui import ui
 
 from penstock.client.errors import ClientError
-from penstock.console.data import sql
+from penstock.console.data import overview, sql
 from penstock.console.page import Here, Page
 from penstock.console.theme import CHART_COLOURS
 from penstock.console.widgets import numbers
@@ -38,7 +38,8 @@ class _Workbench:
         self._name = uuid.uuid4().hex  # so that a query of another page is not cancelled
 
     async def build(self) -> None:
-        topic = self._here.arguments.get("topic") or "orders"
+        busiest = (await self._here.viewer.ask(overview.overview))["busiest_topics"]
+        topic = self._here.arguments.get("topic") or (busiest[0]["name"] if busiest else "orders")
         with panel():
             self._text = ui.textarea(value=EXAMPLE.format(topic=topic.replace("'", "''"))).classes("pk-editor pk-short")
             self._text.props('outlined spellcheck=false aria-label="Query"').style("width: 100%")
@@ -46,7 +47,7 @@ class _Workbench:
                 self._run = primary("Run", self._ask, icon="play_arrow")
                 self._stop = plain("Cancel", self._cancel, icon="stop")
                 self._stop.set_visibility(False)
-                self._since = ui.input("Since", placeholder="1 hour").props("outlined dense").style("width: 130px")
+                self._since = ui.input("Since, such as 1 hour").props("outlined dense").style("width: 180px")
                 self._limit = ui.select([100, 500, 1000, 5000], value=500, label="Rows at most")
                 self._limit.props("outlined dense").style("width: 130px")
                 if self._here.viewer.may("editor"):

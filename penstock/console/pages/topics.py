@@ -64,7 +64,7 @@ async def build(here: Here) -> None:
 def _health(offline: int, under_replicated: int) -> str:
     if offline:
         return f"{offline} off line"
-    return f"{under_replicated} under-replicated" if under_replicated else "whole"
+    return f"{under_replicated} under-replicated" if under_replicated else "in sync"
 
 
 def create_dialog(here: Here) -> None:

@@ -37,14 +37,14 @@ class TimeChart:
             "useUTC": False,
             "textStyle": {"fontFamily": "var(--pk-sans)", "color": ink},
             "color": list(CHART_COLOURS),
-            "grid": {"left": 8, "right": 12, "top": 30, "bottom": 4, "containLabel": True},
+            "grid": {"left": 8, "right": 24, "top": 30, "bottom": 4, "containLabel": True},
             "legend": {
                 "show": len(self._names) > 1,
-                # In one line beside the unit, which it covered on a phone; with arrows if there is too little room.
+                # At the right, away from the unit, which it covered at the left; with arrows if there is little room.
                 "type": "scroll",
                 "top": 0,
-                "left": 72,
                 "right": 0,
+                "width": "68%",
                 "icon": "roundRect",
                 "itemWidth": 10,
                 "itemHeight": 10,

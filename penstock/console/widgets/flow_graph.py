@@ -12,7 +12,7 @@ from penstock.console.data.pipeline_graph import Slot, layers
 from penstock.console.widgets import numbers
 from penstock.console.widgets.pieces import state_tone, text
 
-HEIGHT, GAP, LANE = 68, 80, 24
+HEIGHT, GAP, LANE = 68, 92, 24
 LEAST_ACROSS = 560
 ICONS = {"source": "input", "sql": "functions", "operator": "settings_suggest", "python": "code", "sink": "output"}
 WORDS = {"source": "source", "sql": "view", "operator": "operator", "python": "function", "sink": "sink"}
@@ -29,6 +29,7 @@ class FlowGraph:
         self._shape: Any = None
         self._boxes: dict[str, ui.element] = {}
         self._labels: dict[tuple[str, str], ui.label] = {}
+        self._places: dict[tuple[str, str], str] = {}
         self._made = ui.element("div").classes("pk-flow").props('tabindex=0 role=group aria-label="Graph"')
 
     def show(self, graph: Mapping[str, list[dict[str, Any]]]) -> None:
@@ -44,27 +45,32 @@ class FlowGraph:
             self._boxes[node["id"]].classes(
                 remove="pk-ok pk-warning pk-problem pk-accent", add=f"pk-{tone}" if tone else ""
             )
+        told: set[str] = set()
         for edge in graph["edges"]:
             label = self._labels[edge["from"], edge["to"]]
-            # On two lines: beside each other they would be wider than what is free between two boxes.
-            label.text = "" if edge["rate"] is None else f"{numbers.count(edge['rate'])}\nrows/s"
-            label.set_visibility(edge["rate"] is not None)
+            label.text = "" if edge["rate"] is None else f"{numbers.count(edge['rate'])} rows/s"
+            # Two that read the same source have one rate, and it stands at one place.
+            place = self._places[edge["from"], edge["to"]]
+            label.set_visibility(edge["rate"] is not None and place not in told)
+            told.add(place)
 
     # --- drawing
 
     def _draw(self, graph: Mapping[str, list[dict[str, Any]]]) -> None:
         middles, size = self._layout(graph)
         routes = [self._route(edge, middles) for edge in graph["edges"]]
-        self._boxes, self._labels = {}, {}
+        self._boxes, self._labels, self._places = {}, {}, {}
         self._made.clear()
         with self._made, ui.element("div").classes("pk-flow-field").style(f"width: {size[0]}px; height: {size[1]}px"):
             pairs = zip(routes, graph["edges"], strict=True)
             lines = "".join(self._line(route, edge["flows"]) for route, edge in pairs)
             ui.html(_svg(size, lines), sanitize=False)  # numbers only
+            kinds = {node["id"]: node["kind"] for node in graph["nodes"]}
             for route, edge in zip(routes, graph["edges"], strict=True):
-                x, y = (route[0][0] + route[1][0]) / 2, (route[0][1] + route[1][1]) / 2
-                label = ui.label("").classes("pk-flow-rate pk-num").style(f"left: {x:.0f}px; top: {y:.0f}px")
-                self._labels[edge["from"], edge["to"]] = label
+                into_sink = kinds[edge["to"]] == "sink" and kinds[edge["from"]] != "source"
+                between, place = (edge["from"], edge["to"]), self._beside(route, at_end=into_sink)
+                self._places[between] = place
+                self._labels[between] = ui.label("").classes("pk-flow-rate pk-num").style(place)
             for node in graph["nodes"]:
                 self._boxes[node["id"]] = self._box(node, middles[node["id"], ""][0])
 
@@ -103,6 +109,13 @@ class FlowGraph:
         half = self._width / 2
         passing = [point for x, y in lane for point in ((x - half, y), (x + half, y))]
         return [(start[0] + half, start[1]), *passing, (end[0] - half - 7, end[1])]
+
+    def _beside(self, route: list[Point], *, at_end: bool) -> str:
+        """Where a rate stands: above the line, at the box that counts it; beside the line where the graph goes down."""
+        (x, y), across = (route[-1], "-100%") if at_end else (route[0], "0")
+        if self._vertical:
+            return f"left: {x:.0f}px; top: {y + (-18 if at_end else 18):.0f}px; transform: translate(-50%, -50%)"
+        return f"left: {x + (-2 if at_end else 4):.0f}px; top: {y - 5:.0f}px; transform: translate({across}, -100%)"
 
     def _line(self, route: list[Point], flows: bool) -> str:
         parts = [f"M {route[0][0]:.0f} {route[0][1]:.0f}"]

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 NOTHING = "–"
+LARGEST = 2**63 - 1
 
 
 def count(value: float | None) -> str:
@@ -68,6 +69,20 @@ def seconds(value: float | None) -> str:
     return f"{value:.0f} s" if value < 120 else duration(value * 1000)
 
 
+def setting(key: str, value: str) -> str:
+    """A setting's value, with what many milliseconds or bytes amount to: 86400000 (1 d)."""
+    unit = next((unit for unit in ("ms", "bytes") if key.endswith((f".{unit}", f"-{unit}", f"_{unit}"))), "")
+    try:
+        amount = int(value)
+    except ValueError:
+        return value
+    if amount == LARGEST:
+        return "no limit"
+    if unit == "ms" and amount >= 1000:
+        return f"{value} ({duration(amount)})"
+    return f"{value} ({size_text(amount)})" if unit == "bytes" and amount >= 1024 else value
+
+
 def signed(value: int | None) -> str:
     """A change: +1,200, −50, 0."""
     if value is None:
@@ -94,6 +109,12 @@ class Clock:
             return f"{at_ms} ms"  # a producer may write any number
         shown = moment.strftime("%Y-%m-%d %H:%M:%S")
         return f"{shown}.{at_ms % 1000:03d}" if precise else shown
+
+    def brief(self, iso: str) -> str:
+        """Today's time, or the day."""
+        shown = self.iso_text(iso)
+        today = datetime.now(self.zone).strftime("%Y-%m-%d")
+        return shown.partition(" ")[2] if shown.startswith(today) else shown[:-3]
 
     def iso_text(self, iso: str) -> str:
         """A time as the audit log writes it."""

@@ -102,9 +102,16 @@ def empty_state(icon: str, headline: str, next_step: str, action: tuple[str, Cal
     with ui.element("div").classes("pk-empty"):
         ui.icon(icon).props("aria-hidden=true")
         text("b", headline)
-        ui.label(next_step)
+        with_code(next_step)
         if action is not None:
             primary(action[0], action[1])
+
+
+def with_code(words: str) -> None:
+    """A sentence in which `this` is a command or a name."""
+    with ui.element("p").style("margin: 0"):
+        for place, part in enumerate(words.split("`")):
+            text("code" if place % 2 else "span", part)
 
 
 def error_state(message: str, hint: str | None = None) -> None:

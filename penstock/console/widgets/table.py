@@ -81,7 +81,7 @@ class ServerTable:
             self._table.props(
                 f'flat binary-state-sort rows-per-page-label="Rows" :rows-per-page-options="{list(SIZES)}"'
             )
-            self._table.classes(classes)
+            self._table.classes(f"{classes} pk-clickable" if on_row is not None else classes)
             self._table.on("request", self._on_request)
             self._table.on_pagination_change(self._on_pagination)
             if on_row is not None:
