@@ -15,6 +15,7 @@ from penstock.console.formats import Formats
 from penstock.console.history import History, Keeper
 from penstock.console.history_keepers import FolderKeeper, TopicKeeper
 from penstock.console.lag_ages import LagAges
+from penstock.console.recent import Recent
 from penstock.console.saved_queries import SavedQueries
 from penstock.console.sight import Sights
 from penstock.console.snapshot import Snapshot, look
@@ -66,6 +67,7 @@ class Cluster:
         self._own_sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
         self.sights = Sights()
+        self.recent = Recent()
         self._ages = LagAges(lambda topic, partition, offset: record_age(self.session, topic, partition, offset))
 
     def start(self) -> None:

@@ -67,6 +67,7 @@ class _Frame:
         """(path under the cluster, link)"""
         self._navigation: list[tuple[Page, ui.element]] = []
         self._choice: ui.select | None = None
+        self._search: ui.dialog | None = None
         if self._first.page is None or not known:
             ui.context.client.status_code = 404
 
@@ -90,6 +91,9 @@ class _Frame:
         """The frame follows: links, banner and search are of the cluster that is shown."""
         if place.cluster in self._context.clusters:
             self._viewer = self._context.viewer(self._login, place.cluster)
+        if self._search is not None:
+            self._search.close()
+            self._search = None
         cluster = self._viewer.cluster.name
         if self._choice is not None:
             self._choice.value = cluster
@@ -214,10 +218,6 @@ class _Frame:
                 return link_to(self._base, cluster, "/group", {"name": row["name"]})
             return link_to(self._base, cluster, KINDS[row["kind"]][1] + segment(row["name"]), {})
 
-        def jump(row: dict[str, str]) -> None:
-            dialog.close()
-            go_to(address(row))
-
         async def find(words: str) -> list[dict[str, str]]:
             pages = [
                 {"kind": "page", "name": page.label, "path": page.path}
@@ -230,7 +230,7 @@ class _Frame:
             """To what the box says now: the list below it may still be that of fewer letters."""
             found = await find(str(event.args or ""))
             if found:
-                jump(found[0])
+                go_to(address(found[0]))
 
         async def search(words: str) -> None:
             nonlocal newest
@@ -242,7 +242,9 @@ class _Frame:
             results.clear()
             with results:
                 for row in found:
-                    with ui.item(on_click=lambda row=row: jump(row)).props("clickable"):
+                    # A link, not a button: one that is clicked while a newer list replaces it still leads there.
+                    with ui.item().props("clickable") as item:
+                        item.props["href"] = address(row)
                         with ui.item_section().props("avatar"):
                             ui.icon(
                                 KINDS.get(row["kind"], ("group_work", ""))[0]
@@ -261,5 +263,6 @@ class _Frame:
             words.on_value_change(lambda event: search(event.value or ""))
             words.on("keydown.enter", jump_to_first, js_handler="(event) => emit(event.target.value)")
             results = ui.list().style("width: 100%; max-height: 50vh; overflow: auto")
+        self._search = dialog
         dialog.open()
         ui.timer(0, lambda: search(""), once=True)

@@ -13,17 +13,19 @@ if TYPE_CHECKING:
     from penstock.operate.session import Session
 
 Plan = dict[tuple[str, int], list[int]]
+Moves = dict[tuple[str, int], tuple[list[int], list[int]]]  # replicas that are added, and removed
 NO_REASSIGNMENT, ELECTION_NOT_NEEDED = 85, 84
 THROTTLES = ("leader.replication.throttled", "follower.replication.throttled")
 
 
 def unusual_partitions(
-    session: Session, topic: str | None = None, known: ClusterView | None = None
+    session: Session, topic: str | None = None, known: ClusterView | None = None, under_way: Moves | None = None
 ) -> list[dict[str, Any]]:
     """Partitions that move, miss replicas, or have no leader; of what is `known` only those that move are asked for."""
     if topic is not None:
         admin.topic(session, topic)
-    under_way = moving(session)
+    if under_way is None:
+        under_way = moving(session)
     if known is None:
         known = admin.cluster(session)
     elif under_way:
@@ -50,7 +52,7 @@ def unusual_partitions(
     return rows
 
 
-def moving(session: Session) -> dict[tuple[str, int], tuple[list[int], list[int]]]:
+def moving(session: Session) -> Moves:
     api = messages.api("list_partition_reassignments")
     answer = session.client.call_controller("list_partition_reassignments", api.Request(topics=None, timeout_ms=10_000))
     if answer.error_code:

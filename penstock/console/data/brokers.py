@@ -81,9 +81,11 @@ def _without_secrets(changes: Mapping[str, str | None]) -> dict[str, str | None]
 def unusual(viewer: Viewer) -> list[dict[str, Any]]:
     """Partitions that move, miss replicas, or have no leader; of moves, how much of the data has arrived.
 
-    What moves is asked for; the rest is of the last look, since every open page asks for this again and again.
+    What moves is asked for, once for all pages; the rest is of the last look: every open page asks again and again.
     """
-    found = reassignments.unusual_partitions(viewer.session, known=viewer.snapshot.view)
+    session = viewer.session
+    moving = viewer.cluster.recent.of(session, "moving", lambda: reassignments.moving(session))
+    found = reassignments.unusual_partitions(session, known=viewer.snapshot.view, under_way=moving)
     rows = [row for row in found if viewer.sees(row["topic"])]
     sizes = _sizes(viewer) if rows else {}
     for row in rows:

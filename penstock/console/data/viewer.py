@@ -147,6 +147,7 @@ class Viewer:
         self.audit.write(self.user.name, action, target, cluster=self.cluster.name, **detail)
         if self.credentials is not None:
             self.cluster.sights.forget(self.session)
+        self.cluster.recent.forget()
         self.cluster.look_again()
 
     async def ask(self, function: Callable[Concatenate[Viewer, P], T], /, *arguments: P.args, **named: P.kwargs) -> T:
