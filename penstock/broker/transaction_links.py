@@ -18,10 +18,13 @@ from penstock.log.results import Origin
 from penstock.protocol import messages
 from penstock.protocol.batch import build_marker
 from penstock.protocol.errors import ErrorCode
+from penstock.store.interface import StoreError
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.client.connection import Connection
+    from penstock.coordinator.transaction.producer_ids import ProducerIds
+    from penstock.store.interface import TreeStore
 
 logger = logging.getLogger(__name__)
 
@@ -217,11 +220,25 @@ async def _end_offsets_transaction(broker: Broker, index: int, marker: MarkerWri
     return int(_AS_PARTITION_ERROR.get(error, error))
 
 
+def cluster_producer_ids(store: TreeStore, node_id: int) -> ProducerIds:
+    """Ids from the blocks of the cluster's store."""
+    from penstock.cluster.producer_ids import ProducerIds as ClusterProducerIds
+    from penstock.coordinator.transaction.producer_ids import ProducerIds, ProducerIdsExhausted
+
+    blocks = ClusterProducerIds(store, node_id)
+
+    async def claim_block() -> tuple[int, int]:
+        try:
+            return await blocks.claim_block()
+        except StoreError as error:
+            raise ProducerIdsExhausted(str(error)) from error
+
+    return ProducerIds(claim_block)
+
+
 def start_transactions(broker: Broker) -> None:
     """Make the broker's transaction coordinator: `broker.transactions`, reached by others over `transaction_links`."""
-    from penstock.cluster.producer_ids import ProducerIds as ClusterProducerIds
     from penstock.coordinator.replica_log import ReplicaShardLog
-    from penstock.coordinator.transaction.producer_ids import ProducerIds
     from penstock.coordinator.transaction.service import TransactionCoordinator, TransactionLimits
 
     links = TransactionLinks(broker, broker.inter_broker.connect)
@@ -230,7 +247,7 @@ def start_transactions(broker: Broker) -> None:
         log,
         broker.clock,
         TransactionLimits.from_settings(broker.settings),
-        ProducerIds(ClusterProducerIds(broker.store, broker.node_id).claim_block),
+        cluster_producer_ids(broker.store, broker.node_id),
         links,
         lambda: _partition_count(broker),
     )

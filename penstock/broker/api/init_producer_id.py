@@ -24,6 +24,7 @@ API = ApiSpec(22, "InitProducerId", 0, 6, limited_by=("transaction.two.phase.com
 async def handle(broker: Broker, ctx: RequestContext, request: InitProducerId.Request) -> InitProducerId.Response:
     from penstock.broker.api.transaction_support import may_write_idempotently
     from penstock.coordinator.transaction.initialize import InitializeRequest
+    from penstock.coordinator.transaction.producer_ids import ProducerIdsExhausted
     from penstock.protocol import messages
 
     response = messages.api("init_producer_id").Response(producer_id=-1, producer_epoch=-1)
@@ -33,8 +34,11 @@ async def handle(broker: Broker, ctx: RequestContext, request: InitProducerId.Re
         elif (request.producer_id == -1) != (request.producer_epoch == -1):
             response.error_code = int(ErrorCode.INVALID_REQUEST)
         else:
-            response.producer_id = await broker.transactions.new_producer_id()
-            response.producer_epoch = 0
+            try:
+                response.producer_id = await broker.transactions.new_producer_id()
+                response.producer_epoch = 0
+            except ProducerIdsExhausted:
+                response.error_code = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return response
     if not may_use_transactional_id(broker, ctx, request.transactional_id) or (
         request.enable2_pc and not two_phase_allowed(broker, ctx, request.transactional_id)

@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable
 
 
 class ProducerIdsExhausted(Exception):
-    """More ids were taken than `ensure` had made sure of: a bug of ours."""
+    """There is no id at hand; or the next block cannot be had now."""
 
 
 class ProducerIds:
-    """`claim_block` takes the next block of the cluster: (its first id, the one behind its last)."""
+    """`claim_block` takes the next block of the cluster: (its first id, the one behind its last). It raises
+    ProducerIdsExhausted if that cannot be had now."""
 
     def __init__(self, claim_block: Callable[[], Awaitable[tuple[int, int]]]) -> None:
         self._claim_block = claim_block

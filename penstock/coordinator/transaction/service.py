@@ -269,15 +269,27 @@ class TransactionCoordinator:
     async def _run(
         self, partition: int, transactional_id: str, command: Callable[[TransactionShard, int], Write]
     ) -> Decision:
-        await self.producer_ids.ensure(PRODUCER_IDS_AT_HAND)
+        """Most commands take no producer id: they do not wait for a block of them, which a store that is away would not
+        give."""
+        is_short = False
 
         def guarded(shard: TransactionShard, now_ms: int) -> Write:
+            nonlocal is_short
             try:
+                is_short = False
                 return command(shard, now_ms)
-            except ProducerIdsExhausted:  # what Kafka says while it waits for its next block
+            except ProducerIdsExhausted:
+                is_short = True  # what Kafka says while it waits for its next block:
                 return Write(response=refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
 
         error, decision = await self.runtime.submit(partition, transactional_id, guarded)
+        if is_short:
+            try:
+                await self.producer_ids.ensure(PRODUCER_IDS_AT_HAND)
+            except ProducerIdsExhausted as why:
+                logger.warning("transaction %s waits for a producer id: %s", transactional_id, why)
+            else:
+                error, decision = await self.runtime.submit(partition, transactional_id, guarded)
         return refuse(error) if error else decision
 
     async def _completion(self, partition: int, transactional_id: str) -> bool:
