@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -42,21 +41,22 @@ async def load_partition(
     offset = log.start_offset(partition)
     end_offset = log.end_offset(partition)
     loaded = 0
+    now = asyncio.get_running_loop().time
     while offset < end_offset and still_wanted():
         data = await log.read(partition, offset, slice_bytes)
         if not data:
             break  # compaction took the records of the last offsets
         next_offset = offset
-        share_ends = time.perf_counter() + LOOP_SHARE_SECONDS
+        share_ends = now() + LOOP_SHARE_SECONDS
         for header in iterate_batches(data):
             if header.next_offset <= offset:
                 continue
             next_offset = header.next_offset
             for count in _replay_batch(machine, data, header):
                 loaded += count
-                if time.perf_counter() > share_ends:
+                if now() > share_ends:
                     await asyncio.sleep(0)
-                    share_ends = time.perf_counter() + LOOP_SHARE_SECONDS
+                    share_ends = now() + LOOP_SHARE_SECONDS
         if next_offset == offset:
             raise InvalidBatch(f"partition {partition} gives no whole batch at offset {offset}")
         offset = next_offset

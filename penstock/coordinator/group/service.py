@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from uuid import UUID, uuid4
 
 from penstock.base.clock import Clock
 from penstock.coordinator.group import admin, commands
@@ -52,6 +53,7 @@ class GroupCoordinator:
         group_overrides: Callable[[str], Any] | None = None,
         call_soon: Callable[[Callable[[], None]], Any] | None = None,
         call_later: Callable[[float, Callable[[], None]], Any] | None = None,
+        new_uuid: Callable[[], UUID] = uuid4,
         write_timeout_ms: int = 5_000,
     ) -> None:
         loop = asyncio.get_running_loop() if call_soon is None or call_later is None else None
@@ -61,6 +63,7 @@ class GroupCoordinator:
         self._topics: Topics = topics or NoTopics()
         self._record_rebalance = record_rebalance
         self._group_overrides = group_overrides
+        self._new_uuid = new_uuid
         self._matcher: ThreadPoolExecutor | None = None
         self.companions: list[Callable[[], Awaitable[None]]] = []  # what is stopped together with the coordinator
         self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
@@ -74,7 +77,7 @@ class GroupCoordinator:
         )
 
     def _new_shard(self, partition: int, timers: Timers) -> GroupShard:
-        context = GroupContext(self.config, timers, self._topics)
+        context = GroupContext(self.config, timers, self._topics, self._new_uuid)
         if self._record_rebalance is not None:
             context.record_rebalance = self._record_rebalance
         if self._group_overrides is not None:

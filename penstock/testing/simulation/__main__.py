@@ -6,6 +6,7 @@ import argparse
 import logging
 import sys
 import time
+from collections.abc import Iterator
 
 from penstock.testing.simulation.run import run_seed
 
@@ -19,10 +20,11 @@ def main() -> int:
     parser.add_argument("--partitions", type=int, help="of the topic; 1 to 3 by the seed if it is not said")
     parser.add_argument("--min-isr-changes", action="store_true", help="min.insync.replicas changes under way")
     parser.add_argument("--real-logs", action="store_true", help="the real log over files that lose unsynced pages")
+    parser.add_argument("--coordinators", action="store_true", help="and groups and transactions, over real logs")
     parser.add_argument("--trace", action="store_true", help="print the trace also of a good run")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    given = (options.seconds, options.partitions, options.min_isr_changes, options.real_logs)
+    given = (options.seconds, options.partitions, options.min_isr_changes, options.real_logs, options.coordinators)
     if options.seed is not None:
         outcome = run_seed(options.seed, *given)
         if outcome.violation or options.trace:
@@ -48,12 +50,26 @@ def main() -> int:
         if outcome.violation:
             failed.append(seed)
             print(outcome.summary, flush=True)
-            print(f"  replay: python -m penstock.testing.simulation --seed {seed}", flush=True)
+            print(f"  replay: python -m penstock.testing.simulation {' '.join(_repeated())} --seed {seed}", flush=True)
         done = seed - options.first + 1
         if done % 100 == 0 and done < options.seeds:
             print(f"  so far {figures(done)}", flush=True)
     print(figures(options.seeds))
     return 1 if failed else 0
+
+
+def _repeated() -> list[str]:
+    """What was given besides the seeds."""
+    words = iter(sys.argv[1:])
+    return [part for word in words for part in _kept(word, words)]
+
+
+def _kept(word: str, words: Iterator[str]) -> list[str]:
+    if word.split("=")[0] in ("--seeds", "--first"):
+        if "=" not in word:
+            next(words)
+        return []
+    return [word]
 
 
 if __name__ == "__main__":

@@ -58,6 +58,7 @@ class Checker:
         self.excused_from: dict[TopicPartition, int] = {}
         self._weakened_from: dict[TopicPartition, int] = {}
         self.trusted_logs: Holders = lambda where: []
+        self.on_excused: Callable[[TopicPartition], None] = lambda where: None
         self.violation: Violation | None = None  # the first: whoever runs the code that broke it may swallow it
         self.acknowledged_count = 0
         self.visible_count = 0
@@ -190,6 +191,7 @@ class Checker:
     def _excuse(self, where: TopicPartition, from_offset: int) -> None:
         self._log(f"{where}: records from offset {from_offset} may be lost: nobody trusted has them")
         self.excused_from[where] = min(self.excused_from.get(where, 2**62), from_offset)
+        self.on_excused(where)
         committed = self.committed[where]
         for offset in [offset for offset in committed if offset >= from_offset]:
             del committed[offset]

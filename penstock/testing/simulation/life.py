@@ -76,6 +76,7 @@ class SimSettings:
             "min.insync.replicas": min_insync_replicas,
             "broker.heartbeat.interval.ms": 400,
             "broker.session.timeout.ms": 2500,
+            "transaction.partition.verification.enable": True,
         }
 
     def __getitem__(self, name: str) -> Any:

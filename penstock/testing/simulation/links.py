@@ -6,15 +6,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.connection import Posted
-from penstock.client.errors import ClientError
+from penstock.client.errors import ClientError, ConnectionLost
 from penstock.cluster.image_codec import ImagePush, ImagePushAnswer
 from penstock.protocol import messages
 
 if TYPE_CHECKING:
+    from penstock.testing.simulation.coordinating import SimBroker
     from penstock.testing.simulation.life import Life
     from penstock.testing.simulation.node import SimCluster, SimNode
 
 CALL_TIMEOUT_SECONDS = 2.0
+BETWEEN_BROKERS = {"write_txn_markers": 2, "add_partitions_to_txn": 5}
+"""What coordinators ask other brokers, and in which version."""
 
 
 class SimConnection:
@@ -58,10 +61,29 @@ class SimConnection:
             posted.set_result(memoryview(header + bytes(messages.encode_response(api_key, version, response))))
 
     async def request(self, api_name: str, request: Any) -> Any:
-        life = self._target_life
+        life, target = self._target_life, self._target
+        if api_name in BETWEEN_BROKERS:
+            broker, sender = self._broker(), int(self._source.name)
+            return await self._cluster.world.call(
+                self._source,
+                life,
+                lambda: broker.handle(api_name, BETWEEN_BROKERS[api_name], request, sender),
+                CALL_TIMEOUT_SECONDS,
+            )
         return await self._cluster.world.call(
-            self._source, life, lambda: self._target.handle_list_offsets(life, request), CALL_TIMEOUT_SECONDS
+            self._source, life, lambda: target.handle_list_offsets(life, request), CALL_TIMEOUT_SECONDS
         )
+
+    async def request_bytes(self, api_key: int, version: int, body: bytes) -> bytes:
+        broker = self._broker()
+        return await self._cluster.world.call(
+            self._source, self._target_life, lambda: broker.fence(body), CALL_TIMEOUT_SECONDS
+        )
+
+    def _broker(self) -> SimBroker:
+        if self._target.broker is None:
+            raise ConnectionLost("it has no coordinators yet")
+        return self._target.broker
 
 
 class SimTransport:

@@ -4,13 +4,16 @@ process, wired to the simulated store, network and disk."""
 from __future__ import annotations
 
 import asyncio
+import itertools
+import uuid
 from typing import Any
 
 from penstock.broker.api import alter_partition
 from penstock.client.errors import ClientError, ConnectionLost
+from penstock.cluster import znodes
 from penstock.cluster.channels import LocalTransport, PushTransport
 from penstock.cluster.controller_driver import ControllerDriver, NotController
-from penstock.cluster.events import ControlledShutdownAnswer
+from penstock.cluster.events import ControlledShutdownAnswer, TopicRecord
 from penstock.cluster.image import BrokerRegistration, Endpoint
 from penstock.cluster.image_codec import ImagePush, ImagePushAnswer
 from penstock.cluster.member import BrokerIdInUse, ClusterMember
@@ -20,7 +23,9 @@ from penstock.protocol.errors import ErrorCode
 from penstock.replication import reads
 from penstock.replication.remote import RemoteReplication
 from penstock.replication.replica_manager import ReplicaManager
+from penstock.replication.roles import PartitionObserver
 from penstock.store.interface import SessionExpired, StoreError
+from penstock.testing.simulation.coordinating import SimBroker
 from penstock.testing.simulation.disk import Entry, TopicPartition
 from penstock.testing.simulation.fetches import SimFetches
 from penstock.testing.simulation.invariants import Checker
@@ -41,6 +46,49 @@ class SimCluster:
         self.ensemble = SimEnsemble(world)
         self.settings = SimSettings(min_insync_replicas, storage.log_config)
         self.nodes: dict[int, SimNode] = {}
+        self.observed: tuple[str, ...] = ("t",)
+        self.coordinated = False
+        """Whether brokers carry coordinators; set before they start."""
+        self.unanswered: dict[int, tuple[Life, str, float]] = {}
+        self._numbers = itertools.count(1)
+
+    def next_number(self) -> int:
+        return next(self._numbers)
+
+    def recorded(self, where: TopicPartition) -> znodes.PartitionState | None:
+        path = znodes.state_path(*where)
+        node = self.ensemble.tree.nodes.get(path)
+        return None if node is None else znodes.decode_state(path, node.data, node.version)
+
+    def topic(self, name: str) -> TopicRecord:
+        node = self.ensemble.tree.nodes[znodes.topic_path(name)]
+        return znodes.decode_topic(name, node.data, node.version)
+
+    def topic_id(self, name: str) -> uuid.UUID:
+        return self.topic(name).topic_id
+
+    def partition_count(self, name: str) -> int:
+        return len(self.topic(name).assignments)
+
+    def is_leader_of_record(self, node: SimNode, where: TopicPartition) -> bool:
+        state = self.recorded(where)
+        partition = node.manager.find(*where)
+        return (
+            state is not None
+            and partition is not None
+            and partition.is_leader
+            and (state.leader, state.leader_epoch) == (node.id, partition.leader_epoch)
+        )
+
+
+class SimReplicas(ReplicaManager):
+    """The real manager; the checker hears of every leadership, whoever else observes the topic."""
+
+    told: _LeaderObserver
+
+    def observe(self, topic: str, observer: PartitionObserver) -> None:
+        self.told.others[topic] = observer
+        super().observe(topic, self.told)
 
 
 class SimMember(ClusterMember):
@@ -78,7 +126,8 @@ class SimNode:
     life: Life
     store: SimSession
     member: SimMember
-    manager: ReplicaManager
+    manager: SimReplicas
+    broker: SimBroker | None = None
 
     def __init__(self, node_id: int, cluster: SimCluster) -> None:
         self.id = node_id
@@ -120,7 +169,7 @@ class SimNode:
             return
         self.store = SimSession(self.cluster.ensemble, life)
         self.member = member = SimMember(self, life)
-        self.manager = ReplicaManager(
+        self.manager = SimReplicas(
             self.id,
             self.cluster.settings,
             self.clock,
@@ -128,17 +177,19 @@ class SimNode:
             LifeTimers(life),
         )
         manager = self.manager
+        manager.told = _LeaderObserver(self, manager)
         manager.replication = RemoteReplication(
             self.id,
             self.cluster.settings,
             self.clock,
             broker_epoch=lambda: member.broker_epoch,
-            connect=lambda leader: self._connect(life, leader),  # type: ignore[arg-type,return-value]
+            connect=lambda leader: self.connect(life, leader),  # type: ignore[arg-type,return-value]
             alter_partition=lambda request: self._alter_partition(life, request),
             hosted=lambda: list(manager.partitions.values()),
             on_failed=lambda partition, error: self.world.log(f"node {self.id}: {partition!r}: {error}"),
         )
-        manager.observe("t", _LeaderObserver(self, manager))
+        for topic in self.cluster.observed:
+            ReplicaManager.observe(manager, topic, manager.told)
         self.fetches.begin_life()
         self.world.spawn(self._start(life))
         self.world.spawn(self._look_after_disk(life))
@@ -157,6 +208,8 @@ class SimNode:
                 await asyncio.sleep(0.3)
         member.images.subscribe(manager.apply)
         manager.start()
+        if self.cluster.coordinated:
+            self.broker = SimBroker(self, life)
         while True:
             try:
                 await member.register({"PLAINTEXT": Endpoint("sim", self.id)})
@@ -180,8 +233,7 @@ class SimNode:
     def crash(self, power_loss: bool = False) -> None:
         """The process is gone; with a power loss also what was written but never synced."""
         self.world.log(f"node {self.id}: {'loses power' if power_loss else 'is killed'}")
-        self.life.alive = False
-        self.life.resume()
+        self._end_life(self.life)
         if power_loss:
             for where, lost_from in self.disk.lose_power(self.world.random):
                 self.cluster.checker.lost_unsynced(where, lost_from)
@@ -200,10 +252,16 @@ class SimNode:
         epochs = (self.member.incarnation, self.member.broker_epoch) if self.member.incarnation >= 0 else None
         self.disk.stop(list(self.manager.partitions), epochs)
         self.world.log(f"node {self.id}: has stopped")
-        life.alive = False
-        life.resume()
+        self._end_life(life)
         self.cluster.ensemble.end_session(self.store.session_id)
         self.cluster.checker.look_for_excuses()
+
+    def _end_life(self, life: Life) -> None:
+        life.alive = False
+        life.resume()
+        if self.broker is not None:
+            broker, self.broker = self.broker, None
+            broker.end()
 
     def pause(self) -> None:
         self.world.log(f"node {self.id}: stands still")
@@ -217,7 +275,7 @@ class SimNode:
 
     # -- towards others ------------------------------------------------------------------------------------------
 
-    async def _connect(self, life: Life, leader: int) -> SimConnection:
+    async def connect(self, life: Life, leader: int) -> SimConnection:
         target = self.cluster.nodes[leader]
         await self.world.call(life, target.life, _nothing, CALL_TIMEOUT_SECONDS)
         return SimConnection(self.cluster, life, target)
@@ -288,21 +346,29 @@ class _LeaderObserver:
     def __init__(self, node: SimNode, manager: ReplicaManager) -> None:
         self._node = node
         self._manager = manager
+        self.others: dict[str, PartitionObserver] = {}
 
     def on_leader(self, topic: str, partition: int, leader_epoch: int) -> None:
         found = self._manager.find(topic, partition)
         assert found is not None
         self._node.world.log(f"node {self._node.id}: leads {found!r}")
         self._node.cluster.checker.leads(found)
+        if topic in self.others:
+            self.others[topic].on_leader(topic, partition, leader_epoch)
 
     def on_resign(self, topic: str, partition: int, leader_epoch: int) -> None:
         self._node.world.log(f"node {self._node.id}: resigns {topic}-{partition}, epoch {leader_epoch}")
+        if topic in self.others:
+            self.others[topic].on_resign(topic, partition, leader_epoch)
 
     def on_committed(self, topic: str, partition: int, high_watermark: int) -> None:
-        pass
+        if topic in self.others:
+            self.others[topic].on_committed(topic, partition, high_watermark)
 
     def on_lost(self, topic: str, partition: int) -> None:
         self._node.world.log(f"node {self._node.id}: {topic}-{partition} could not be written")
+        if topic in self.others:
+            self.others[topic].on_lost(topic, partition)
 
 
 def _covers(epochs: tuple[int, int] | None, epoch: int) -> bool:

@@ -11,6 +11,7 @@ from penstock.cluster import znodes
 from penstock.cluster.events import ReplicaAssignment
 from penstock.store.interface import Create
 from penstock.testing.simulation.clients import Consumer, Producer
+from penstock.testing.simulation.coordinated import TOPICS, CoordinatedClients
 from penstock.testing.simulation.disk import StoredLog, TopicPartition
 from penstock.testing.simulation.faults import FaultInjector, FaultPlan
 from penstock.testing.simulation.invariants import Checker, Violation
@@ -34,6 +35,7 @@ class Outcome:
     acknowledged: int
     leader_changes: int
     excused: bool
+    coordinated: str = ""
 
     @property
     def summary(self) -> str:
@@ -41,6 +43,7 @@ class Outcome:
         return (
             f"seed {self.seed}: {self.violation or 'ok'} ({self.virtual_seconds:.0f} virtual s, {self.messages}"
             f" messages, {self.acknowledged} acknowledged, {self.leader_changes} leaders{excused})"
+            f"{': ' if self.coordinated else ''}{self.coordinated}"
         )
 
 
@@ -50,21 +53,29 @@ def run_seed(
     partitions: int | None = None,
     min_isr_changes: bool = False,
     real_logs: bool = False,
+    coordinators: bool = False,
 ) -> Outcome:
-    """Everything that happens is a function of `seed` and of what else is given."""
-    storage = FileStorage() if real_logs else ModelledStorage()
+    """Everything that happens is a function of `seed` and of what else is given. Coordinators need real logs."""
+    storage = FileStorage() if real_logs or coordinators else ModelledStorage()
     try:
-        return _run(seed, fault_seconds, partitions, min_isr_changes, storage)
+        return _run(seed, fault_seconds, partitions, min_isr_changes, storage, coordinators)
     finally:
         storage.close()
 
 
-def _run(seed: int, fault_seconds: float, partitions: int | None, min_isr_changes: bool, storage: Storage) -> Outcome:
+def _run(
+    seed: int,
+    fault_seconds: float,
+    partitions: int | None,
+    min_isr_changes: bool,
+    storage: Storage,
+    coordinators: bool,
+) -> Outcome:
     loop = VirtualLoop()
     asyncio.set_event_loop(None)
     world = World(seed, loop)
     checker = Checker(world.log)
-    simulation = Simulation(world, checker, fault_seconds, partitions, min_isr_changes, storage)
+    simulation = Simulation(world, checker, fault_seconds, partitions, min_isr_changes, storage, coordinators)
     violation: str | None = None
     try:
         loop.run_until_complete(simulation.run())
@@ -81,6 +92,7 @@ def _run(seed: int, fault_seconds: float, partitions: int | None, min_isr_change
         checker.acknowledged_count,
         len(checker.leaders),
         bool(checker.excused_from),
+        simulation.coordinated.figures if simulation.coordinated is not None else "",
     )
 
 
@@ -110,6 +122,7 @@ class Simulation:
         partitions: int | None = None,
         min_isr_changes: bool = False,
         storage: Storage | None = None,
+        coordinators: bool = False,
     ) -> None:
         self.world = world
         self.min_isr_changes = min_isr_changes
@@ -122,12 +135,16 @@ class Simulation:
         )
         drawn = draw.choice((1, 2, 3))
         self.places: list[TopicPartition] = [(TOPIC, index) for index in range(partitions or drawn)]
+        self.coordinated = CoordinatedClients(self.cluster, TOPIC) if coordinators else None
+        self.topics = {TOPIC: len(self.places), **(TOPICS if coordinators else {})}
+        self.hosted = [(topic, index) for topic, count in self.topics.items() for index in range(count)]
         checker.trusted_logs = self._trusted_logs
         self.cluster.ensemble.on_written = self._store_written
         self._create_cluster_id()
 
     async def run(self) -> None:
-        self._create_topic()
+        for topic, count in self.topics.items():
+            self._create_topic(topic, count)
         for node_id in range(1, self.node_count + 1):
             node = self.cluster.nodes[node_id] = SimNode(node_id, self.cluster)
             node.boot()
@@ -139,7 +156,9 @@ class Simulation:
         running = [self.world.spawn(producer.run()) for producer in producers]
         running += [self.world.spawn(consumer.run()) for consumer in consumers]
         plan = replace(FaultPlan.drawn(self.cluster), min_isr_changes=self.min_isr_changes)
-        faults = FaultInjector(self.cluster, self.places, plan)
+        faults = FaultInjector(self.cluster, self.hosted, plan)
+        if self.coordinated is not None:
+            self.coordinated.start()
         await self._watch(2.0)
         running.append(self.world.spawn(faults.run()))
         await self._watch(self.fault_seconds)
@@ -148,7 +167,12 @@ class Simulation:
         await self._watch(1.0)
         for producer in producers:
             producer.active = False
+        if self.coordinated is not None:
+            self.coordinated.calm()
         await self._recovered(producers, faults)
+        if self.coordinated is not None:
+            await self.coordinated.judge()
+            self._check()
         self._last_look()
 
     async def _watch(self, seconds: float) -> None:
@@ -173,13 +197,14 @@ class Simulation:
             await self._watch(0.5)
             faults.end()  # a fault that began before the peace may have left something down
             why = next((f"{p.life.name} still waits" for p in producers if not p.idle.is_set()), "")
+            why = why or (self.coordinated.unhealthy() if self.coordinated is not None else "")
             why = why or self._unhealthy()
             if not why:
                 return
         self.checker.demand(False, f"not healthy after {RECOVERY_SECONDS:.0f} s of peace: {why}")
 
     def _unhealthy(self) -> str:
-        for where in self.places:
+        for where in self.hosted:
             state, replicas = self._recorded(where)
             if state is None or set(state.isr) != set(replicas):
                 return f"{where}: {state} of {replicas}"
@@ -192,7 +217,7 @@ class Simulation:
         return ""
 
     def _last_look(self) -> None:
-        for where in self.places:
+        for where in self.hosted:
             _, replicas = self._recorded(where)
             first = self._stored(replicas[0], where)
             for replica in replicas:
@@ -200,7 +225,7 @@ class Simulation:
                 self.checker.dense(where, replica, stored)
                 self.checker.has_acknowledged(where, stored, f"replica {replica} in the end")
                 self.checker.demand(stored.entries == first.entries, f"{where}: replicas differ in the end")
-            if where not in self.checker.excused_from:
+            if where in self.places and where not in self.checker.excused_from:
                 self.checker.exactly_once(where, first)
 
     # -- what is recorded ----------------------------------------------------------------------------------------
@@ -209,20 +234,15 @@ class Simulation:
         tree = self.cluster.ensemble.tree
         tree.apply([Create(znodes.CLUSTER_ID, znodes.encode_cluster_id("simulated"))], 0, 0)
 
-    def _create_topic(self) -> None:
+    def _create_topic(self, topic: str, partitions: int) -> None:
         nodes = list(range(1, self.node_count + 1))
-        assignments = {index: ReplicaAssignment(tuple(self.world.random.sample(nodes, 3))) for _, index in self.places}
+        assignments = {i: ReplicaAssignment(tuple(self.world.random.sample(nodes, 3))) for i in range(partitions)}
         topic_id = uuid.UUID(int=self.world.random.getrandbits(128) | 1)
         data = znodes.encode_topic(topic_id, assignments)
-        self.cluster.ensemble.tree.apply([Create(znodes.topic_path(TOPIC), data)], 0, 0)
+        self.cluster.ensemble.tree.apply([Create(znodes.topic_path(topic), data)], 0, 0)
 
     def _recorded(self, where: TopicPartition) -> tuple[znodes.PartitionState | None, tuple[int, ...]]:
-        tree = self.cluster.ensemble.tree
-        topic = tree.nodes[znodes.topic_path(TOPIC)]
-        replicas = znodes.decode_topic(TOPIC, topic.data, topic.version).assignments[where[1]].replicas
-        path = znodes.state_path(*where)
-        node = tree.nodes.get(path)
-        return (None if node is None else znodes.decode_state(path, node.data, node.version)), replicas
+        return self.cluster.recorded(where), self.cluster.topic(where[0]).assignments[where[1]].replicas
 
     def _stored(self, node_id: int, where: TopicPartition) -> Stored:
         return self.cluster.nodes[node_id].disk.stored(where) or StoredLog(uuid.UUID(int=0))
@@ -239,7 +259,7 @@ class Simulation:
 
     def _store_written(self) -> None:
         """ISR ⊆ AR, whatever is written."""
-        for where in self.places:
+        for where in self.hosted:
             state, replicas = self._recorded(where)
             if state is not None:
                 self.checker.isr_within_assignment(where, state.isr, replicas)
