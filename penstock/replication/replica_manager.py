@@ -64,11 +64,12 @@ class ReplicaManager(HostedReplicas):
         guard: VerificationGuard | None = None,
         transaction_version: int = 1,
         leader_epoch: int = -1,
+        lent: bool = False,
     ) -> AppendResult:
         """Stage one batch; offsets are final unless the write at the end of the wake-up fails.
 
         acks=-1 demands min ISR before anything is appended. A `leader_epoch` other than -1 refuses when the
-        leadership is not the one that the caller (a coordinator) was elected under.
+        leadership is not the one that the caller (a coordinator) was elected under. `lent`: see `append_lent`.
         """
         partition = self.partitions.get((topic, index))
         if partition is None:
@@ -87,6 +88,7 @@ class ReplicaManager(HostedReplicas):
                 inspection=inspection,
                 guard=guard,
                 transaction_version=transaction_version,
+                lent=lent,
             )
         except LogWriteError as error_:
             return self._not_appended(partition, error_)

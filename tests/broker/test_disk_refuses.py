@@ -59,6 +59,27 @@ def test_a_produce_that_has_to_wait_for_a_thread_hears_of_its_first_partitions_f
         assert (again.partition_responses[0].error_code, again.partition_responses[0].base_offset) == (0, 0)
 
 
+def test_a_large_request_is_written_in_slices_and_each_failure_is_told_of(
+    two_partitions: penstock.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of five batches of 900 KB in one request two go into the first slice, and so on; one log refuses all writes."""
+    api = messages.api("produce").load_all_versions()
+    records = batch(os.urandom(900_000), codec=Codec.LZ4)
+    request = produce_request("t", records)
+    parts = [api.PartitionProduceData(index=index, records=records) for index in (1, 1, 0, 1)]
+    request.topic_data[0].partition_data += parts
+    with RawClient(two_partitions.port) as client:
+        with monkeypatch.context() as patch:
+            Refused(patch, "/t-0/")
+            answers = client.call("produce", 9, request).responses[0].partition_responses
+        storage = int(ErrorCode.KAFKA_STORAGE_ERROR)
+        assert [one.error_code for one in answers] == [storage, 0, 0, storage, 0]
+        assert [one.base_offset for one in answers] == [-1, 0, 1, -1, 2]
+        (fetched,) = client.call("fetch", 12, fetch_request("t", 0, partition=1, max_bytes=9 << 20)).responses
+        assert fetched.partitions[0].high_watermark == 3
+        assert len(fetched.partitions[0].records) == 3 * len(records)
+
+
 def two_segments(client: RawClient, partition: int) -> None:
     for _ in range(3):
         (answer,) = client.call(

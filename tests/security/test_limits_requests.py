@@ -150,6 +150,68 @@ def test_a_broker_described_five_hundred_times_is_described_once(broker: Any) ->
     assert stall < STALL_SECONDS
 
 
+@pytest.mark.parametrize("key,version", [(18, 3), (0, 9), (1, 12), (3, 12)])
+def test_nobody_counts_tagged_fields_by_the_million(broker: Any, key: int, version: int) -> None:
+    """Before a login, too: a header's were skipped one by one, 0.6 s for 4 MB."""
+    header = struct.pack(">hhih", key, version, 7, -1)
+    data = header + b"\x80\x89\x7a" + bytes(2 * 2_000_000)  # so many of them, each of tag 0 and empty
+    with LoopWatch(broker) as watch, RawClient(broker.port, timeout=60) as client:
+        client.send(struct.pack(">i", len(data)) + data)
+        assert client.is_closed()
+    assert watch.longest_seconds < SLICE_SECONDS
+
+
+def metadata_of(count: int) -> Any:
+    api = messages.api("metadata").load_all_versions()
+    topic = api.request_struct("MetadataRequestTopic")
+    return api.Request(topics=[topic(name=f"n{index}") for index in range(count)], allow_auto_topic_creation=False)
+
+
+def test_metadata_of_many_topics_is_told_in_slices(broker: Any) -> None:
+    answer, stall = asked(broker, "metadata", 9, metadata_of(2), metadata_of(120_000))
+    assert [topic.name for topic in answer.topics] == [f"n{index}" for index in range(120_000)]
+    assert {topic.error_code for topic in answer.topics} == {int(E.UNKNOWN_TOPIC_OR_PARTITION)}
+    assert stall < SLICE_SECONDS
+
+
+def commit_of(count: int) -> Any:
+    api = messages.api("offset_commit").load_all_versions()
+    partition = api.request_struct("OffsetCommitRequestPartition")
+    partitions = [partition(partition_index=0, committed_offset=index, committed_metadata="") for index in range(count)]
+    topic = api.request_struct("OffsetCommitRequestTopic")(name="plain", partitions=partitions)
+    return api.Request(group_id="many", generation_id_or_member_epoch=-1, member_id="", topics=[topic])
+
+
+def test_more_offsets_than_a_batch_holds_are_refused(broker: Any) -> None:
+    answer, stall = asked(broker, "offset_commit", 8, commit_of(1), commit_of(150_000))
+    codes = [partition.error_code for partition in answer.topics[0].partitions]
+    assert codes == [int(E.INVALID_COMMIT_OFFSET_SIZE)] * 150_000
+    assert stall < SLICE_SECONDS
+
+
+def positions_of(count: int) -> Any:
+    api = messages.api("offset_fetch").load_all_versions()
+    topic = api.OffsetFetchRequestTopic(name="plain", partition_indexes=list(range(count)))
+    return api.Request(group_id="many", topics=[topic])
+
+
+def test_positions_of_many_partitions_are_looked_up_in_slices(broker: Any) -> None:
+    answer, stall = asked(broker, "offset_fetch", 6, positions_of(1), positions_of(200_000))
+    assert [row.partition_index for row in answer.topics[0].partitions] == list(range(200_000))
+    assert {row.committed_offset for row in answer.topics[0].partitions[1:]} == {-1}
+    assert stall < STALL_SECONDS  # most of it is for letting go of so many objects
+
+
+def test_other_lists_of_very_many_elements_are_refused(broker: Any) -> None:
+    api = messages.api("leave_group").load_all_versions()
+    members = [api.request_struct("MemberIdentity")(member_id="m") for _ in range(20_001)]
+    with RawClient(broker.port, timeout=60) as client:
+        answer = client.call("leave_group", 5, api.Request(group_id="g", members=members[:20_000]))
+        assert len(answer.members) in (0, 20_000)
+        client.send(request_frame("leave_group", 5, api.Request(group_id="g", members=members)))
+        assert client.is_closed()
+
+
 def heartbeat(pattern: str) -> Any:
     api = messages.api("consumer_group_heartbeat").load_all_versions()
     return api.Request(

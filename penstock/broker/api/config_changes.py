@@ -15,6 +15,7 @@ from penstock.broker.api.config_resources import (
     group_problem,
     loggers,
 )
+from penstock.broker.network.slices import in_slices
 from penstock.cluster.configs import Alteration, AlterKind
 from penstock.cluster.topics import Refusal
 from penstock.protocol import messages
@@ -28,7 +29,7 @@ async def alter_each(api_name: str, resources: Sequence[Any], alter: Callable[[A
     """Every resource by itself; one that appears twice fails each time."""
     seen = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     outcomes: list[tuple[int, str | None]] = []
-    for resource in resources:
+    async for resource in in_slices(resources):
         code, message = ErrorCode.NONE, None
         try:
             if seen[(resource.resource_type, resource.resource_name)] > 1:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.coordinator.group.records import Assignment
     from penstock.protocol.shapes import ConsumerGroupDescribe
 
-API = ApiSpec(69, "ConsumerGroupDescribe", 0, 1)
+API = ApiSpec(69, "ConsumerGroupDescribe", 0, 1, takes_long_lists=True)
 
 
 async def handle(

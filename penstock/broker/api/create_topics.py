@@ -12,6 +12,7 @@ from penstock.broker.api.access import allowed, allowed_on_cluster, allowed_topi
 from penstock.broker.api.admin_support import explained, split_duplicates, topic_admin
 from penstock.broker.api.mutation_quota import EXCEEDED, MESSAGE, MutationBudget
 from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.broker.network.slices import in_slices
 from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode
 
@@ -49,7 +50,8 @@ async def handle(broker: Broker, ctx: RequestContext, request: CreateTopics.Requ
         answers += [TopicAnswer(name, EXCEEDED, MESSAGE) for name in exceeded]
         wanted = [new for new in wanted if new.name not in exceeded]
     answers += await topic_admin(broker).create(wanted, request.timeout_ms, validate_only=request.validate_only)
-    return messages.api("create_topics").Response(topics=[_result(broker, ctx, answer) for answer in answers])
+    results = [_result(broker, ctx, answer) async for answer in in_slices(answers)]
+    return messages.api("create_topics").Response(topics=results)
 
 
 def error_response(request: CreateTopics.Request, code: int, message: str | None) -> CreateTopics.Response:

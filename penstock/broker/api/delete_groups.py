@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.protocol.shapes import DeleteGroups
 
-API = ApiSpec(42, "DeleteGroups", 0, 2)
+API = ApiSpec(42, "DeleteGroups", 0, 2, takes_long_lists=True)
 
 
 async def handle(broker: Broker, ctx: RequestContext, request: DeleteGroups.Request) -> DeleteGroups.Response:

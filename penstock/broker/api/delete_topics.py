@@ -12,6 +12,7 @@ from penstock.broker.api.access import allowed
 from penstock.broker.api.admin_support import explained, split_duplicates, topic_admin
 from penstock.broker.api.mutation_quota import EXCEEDED, MESSAGE, MutationBudget
 from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.broker.network.slices import in_slices
 from penstock.protocol import messages
 from penstock.protocol.errors import ErrorCode
 from penstock.protocol.kio_schema import ZERO_UUID
@@ -42,9 +43,9 @@ async def handle(broker: Broker, ctx: RequestContext, request: DeleteTopics.Requ
 
     by_name: dict[str, Any] = {}
     single, repeated = split_duplicates(asked, lambda entry: entry)
-    for name, topic_id in repeated:
+    async for name, topic_id in in_slices(repeated):
         refuse(name, topic_id, ErrorCode.INVALID_REQUEST, "The topic is named more than once.")
-    for name, topic_id in single:
+    async for name, topic_id in in_slices(single):
         has_id = topic_id != ZERO_UUID
         if name is not None and has_id:
             refuse(name, topic_id, ErrorCode.INVALID_REQUEST, "Name a topic by its name or by its id, not by both.")
@@ -72,7 +73,7 @@ async def handle(broker: Broker, ctx: RequestContext, request: DeleteTopics.Requ
         topic = broker.image.topics.get(name)
         if topic is not None and not budget.spend(len(topic.partitions)):
             refuse(name, by_name.pop(name), EXCEEDED, MESSAGE)
-    for answer in await topic_admin(broker).delete(list(by_name), request.timeout_ms):
+    async for answer in in_slices(await topic_admin(broker).delete(list(by_name), request.timeout_ms)):
         code = ErrorCode(answer.error_code)
         if code is ErrorCode.TOPIC_DELETION_DISABLED and ctx.api_version < 3:
             code = ErrorCode.INVALID_REQUEST

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.protocol.shapes import DescribeConfigs
 
-API = ApiSpec(32, "DescribeConfigs", 1, 4)
+API = ApiSpec(32, "DescribeConfigs", 1, 4, takes_long_lists=True)
 
 
 async def handle(broker: Broker, ctx: RequestContext, request: DescribeConfigs.Request) -> DescribeConfigs.Response:

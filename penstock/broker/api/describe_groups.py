@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.coordinator.group.admin import ClassicDescription
     from penstock.protocol.shapes import DescribeGroups
 
-API = ApiSpec(15, "DescribeGroups", 0, 6)
+API = ApiSpec(15, "DescribeGroups", 0, 6, takes_long_lists=True)
 
 NOT_ASKED = -(1 << 31)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.protocol.shapes import FindCoordinator
 
-API = ApiSpec(10, "FindCoordinator", 0, 6)
+API = ApiSpec(10, "FindCoordinator", 0, 6, takes_long_lists=True)
 
 GROUP, TRANSACTION = 0, 1
 SEVERAL_KEYS = 4

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.protocol.shapes import ListOffsets
 
-API = ApiSpec(2, "ListOffsets", 1, 11)
+API = ApiSpec(2, "ListOffsets", 1, 11, takes_long_lists=True)
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 _FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}

@@ -6,20 +6,24 @@ the client asks again. By id nothing is created. v5: offline replicas · v7: lea
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.spec import ApiSpec
 from penstock.broker.metadata import codec
 from penstock.broker.metadata.leader_hints import broker_address
-from penstock.broker.network.wire import UNREADABLE, MalformedFrame, begin_frame, end_frame
+from penstock.broker.network.large_messages import LARGE_REQUEST_BYTES
+from penstock.broker.network.slices import in_slices
+from penstock.broker.network.wire import LARGEST_REQUEST_BYTES, UNREADABLE, MalformedFrame, begin_frame, end_frame
 from penstock.cluster.topic_names import INTERNAL_TOPICS
 from penstock.protocol.errors import ErrorCode
 from penstock.security.acl_model import CLUSTER_NAME
 
 if TYPE_CHECKING:
     from penstock.broker.dispatch import Dispatcher
-    from penstock.broker.network.connection import Connection
+    from penstock.broker.network.connection import Connection, Slot
     from penstock.broker.routes import Route
 
 logger = logging.getLogger(__name__)
@@ -36,6 +40,7 @@ _FORBIDDEN = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _LEADER_NOT_AVAILABLE = int(ErrorCode.LEADER_NOT_AVAILABLE)
 _LISTENER_NOT_FOUND = int(ErrorCode.LISTENER_NOT_FOUND)
 MAX_CREATIONS_IN_WORK = 1000
+TOPICS_AT_ONCE = 1000  # more are encoded in slices
 
 
 def hot_handler(dispatcher: Dispatcher, route: Route) -> Any:
@@ -53,100 +58,184 @@ class MetadataHandler:
         self._creating: set[str] = set()
 
     def handle_frame(self, connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
-        try:
-            request = codec.parse_metadata(connection.buffer, version, position, end)
-        except UNREADABLE as error:
-            raise MalformedFrame(f"metadata v{version}: {error}") from error
-        image = self.broker.image
-        if image is not self._image:
-            self._image = image
-            self._encoded.clear()
+        if end - position > LARGE_REQUEST_BYTES:
+            data = bytes(connection.view[position:end])
+            self._start_large(connection, version, correlation_id, data)
+            return
+        request = _parsed(connection.buffer, version, position, end)
+        image = self._current_image()
+        if request.topics is None and len(image.topics) > TOPICS_AT_ONCE:
+            self._start_large(connection, version, correlation_id, request)
+            return
         out = begin_frame(correlation_id, version >= codec.FIRST_FLEXIBLE)
         refusal = _refusal(request, version)
         if refusal:
             out += _refused(request, version, refusal)
-            self._send(connection, out)
+        else:
+            shown: list[bytes] = []
+            hidden: list[bytes] = []
+            end_of = self._topic_ends(connection, version, request)
+            for encoded, name, is_hidden in self._topics(request, _asked(request), image, connection, version):
+                (hidden if is_hidden else shown).append(encoded + end_of(name))
+            out += self._head(connection, version, image, len(shown) + len(hidden))
+            out += b"".join(shown + hidden)
+            out += self._end(connection, version, request)
+        self.dispatcher.new_slot(connection, self.route).parts = (end_frame(out),)
+        connection.answer_bytes += len(out)
+        connection.mark_dirty()
+
+    # Very many topics --------------------------------------------------------------------------------------------
+
+    def _start_large(
+        self, connection: Connection, version: int, correlation_id: int, asked: bytes | codec.MetadataRequest
+    ) -> None:
+        """Parsed in a thread if they are named, answered in slices."""
+        if isinstance(asked, bytes) and len(asked) > LARGEST_REQUEST_BYTES:
+            raise MalformedFrame(f"metadata of {len(asked)} bytes")
+        connection.busy = True
+        slot = self.dispatcher.new_slot(connection, self.route)
+        task = self.dispatcher.loop.create_task(self._answer_large(connection, slot, version, correlation_id, asked))
+        self.dispatcher.tasks.add(task)
+        task.add_done_callback(self.dispatcher.tasks.discard)
+
+    async def _answer_large(
+        self,
+        connection: Connection,
+        slot: Slot,
+        version: int,
+        correlation_id: int,
+        asked: bytes | codec.MetadataRequest,
+    ) -> None:
+        large = self.dispatcher.large
+        try:
+            if isinstance(asked, bytes):
+                request = await large.run(_parsed, asked, version, 0, len(asked))
+            else:
+                request = asked
+            out = begin_frame(correlation_id, version >= codec.FIRST_FLEXIBLE)
+            refusal = await large.run(_refusal, request, version)
+            if refusal:
+                out += await large.run(_refused, request, version, refusal)
+            else:
+                out += await self._all_of(connection, version, request)
+        except MalformedFrame as error:
+            self.dispatcher.refuse_malformed(connection, error)
             return
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        except Exception:
+            logger.exception("closing client=%s: Metadata failed", connection.client_host)
+            self.dispatcher.stats.ran_into_bug("Metadata", "closed")
+            connection.close()
+            return
+        things = [asked, request]
+        del asked, request
+        large.free(things)
+        connection.finish(slot, (end_frame(out),))
+
+    async def _all_of(self, connection: Connection, version: int, request: codec.MetadataRequest) -> bytearray:
+        image = self._current_image()
+        shown: list[bytes] = []
+        hidden: list[bytes] = []
+        end_of = self._topic_ends(connection, version, request)
+        asked = await self.dispatcher.large.run(_asked, request)
+        async for encoded, name, is_hidden in in_slices(self._topics(request, asked, image, connection, version)):
+            (hidden if is_hidden else shown).append(encoded + end_of(name))
+        out = bytearray(self._head(connection, version, image, len(shown) + len(hidden)))
+        out += await self.dispatcher.large.run(b"".join, shown + hidden)
+        return out + self._end(connection, version, request)
+
+    # What it is made of ------------------------------------------------------------------------------------------
+
+    def _current_image(self) -> Any:
+        image = self.broker.image
+        if image is not self._image:
+            self._image = image
+            self._encoded.clear()
+        return image
+
+    def _head(self, connection: Connection, version: int, image: Any, topics: int) -> bytes:
         brokers = [
             codec.BrokerRow(broker_id, *address)
             for broker_id, registration in sorted(image.brokers.items())
             if not registration.fenced and (address := broker_address(self.broker, connection, broker_id)) is not None
         ]
-        out += codec.encode_brokers(version, brokers, image.cluster_id, image.controller_id)
-        topics = self._topics(request, image, connection, version)
-        out += codec.encode_count(version, len(topics))
-        no_operations = codec.encode_topic_end(version, codec.NOT_ASKED)
-        all_operations = codec.encode_topic_end(version, ALL_TOPIC_OPERATIONS)
+        head = codec.encode_brokers(version, brokers, image.cluster_id, image.controller_id)
+        return head + codec.encode_count(version, topics)
+
+    def _topic_ends(
+        self, connection: Connection, version: int, request: codec.MetadataRequest
+    ) -> Callable[[str | None], bytes]:
+        """What stands behind a topic: the sender's operations on it, if it asks for them."""
+        nothing = codec.encode_topic_end(version, codec.NOT_ASKED)
+        if not request.include_topic_operations:
+            return lambda name: nothing
         authorizer = self.authorizer
-        for encoded, name in topics:
-            out += encoded
-            if name is None or not request.include_topic_operations:
-                out += no_operations
-            elif authorizer is None:
-                out += all_operations
-            else:
-                out += codec.encode_topic_end(version, authorizer.operations(connection, "TOPIC", name))
+        if authorizer is None:
+            everything = codec.encode_topic_end(version, ALL_TOPIC_OPERATIONS)
+            return lambda name: nothing if name is None else everything
+
+        def by_rights(name: str | None) -> bytes:
+            if name is None:
+                return nothing
+            return codec.encode_topic_end(version, authorizer.operations(connection, "TOPIC", name))
+
+        return by_rights
+
+    def _end(self, connection: Connection, version: int, request: codec.MetadataRequest) -> bytes:
         operations = codec.NOT_ASKED
         if request.include_cluster_operations:
+            authorizer = self.authorizer
             operations = ALL_CLUSTER_OPERATIONS if authorizer is None else authorizer.cluster_operations(connection)
-        out += codec.encode_end(version, operations)
-        self._send(connection, out)
-
-    def _send(self, connection: Connection, out: bytearray) -> None:
-        self.dispatcher.new_slot(connection, self.route).parts = (end_frame(out),)
-        connection.answer_bytes += len(out)
-        connection.mark_dirty()
+        return codec.encode_end(version, operations)
 
     def _topics(
-        self, request: codec.MetadataRequest, image: Any, connection: Connection, version: int
-    ) -> list[tuple[bytes, str | None]]:
-        """(encoded, its name unless unknown or hidden). What is hidden from the sender comes last, or not at all."""
+        self,
+        request: codec.MetadataRequest,
+        asked: list[tuple[bytes, str | None]],
+        image: Any,
+        connection: Connection,
+        version: int,
+    ) -> Iterator[tuple[bytes, str | None, bool]]:
+        """(encoded, its name unless unknown or hidden, whether it is hidden from the sender and thus comes last)."""
         listener = connection.listener.name
         authorizer = self.authorizer
         if request.topics is None:
-            names = sorted(image.topics)
-            if authorizer is not None:
-                names = [n for n in names if authorizer.may(connection, "DESCRIBE", "TOPIC", n, audit=False)]
-            return [(self._encode(name, version, listener), name) for name in names]
-        found: list[tuple[bytes, str | None]] = []
-        forbidden: list[tuple[bytes, str | None]] = []
-        asked = dict.fromkeys(request.topics)
-        by_id = any(topic_id != codec.ZERO_ID for topic_id, _ in asked)
+            for name in sorted(image.topics):
+                if authorizer is None or authorizer.may(connection, "DESCRIBE", "TOPIC", name, audit=False):
+                    yield self._encode(name, version, listener, image), name, False
+            return
         for topic_id, asked_name in asked:
-            if by_id and topic_id == codec.ZERO_ID:
-                continue  # where some are asked for by id, Kafka does not look at names
-            name = asked_name
+            known = asked_name
             if topic_id != codec.ZERO_ID:
-                name = image.topic_names_by_bytes.get(topic_id)
-                if name is None:
+                known = image.topic_names_by_bytes.get(topic_id)
+                if known is None:
                     error = int(ErrorCode.UNKNOWN_TOPIC_ID)
-                    found.append((codec.encode_topic(version, error, None, topic_id, False, []), None))
+                    yield codec.encode_topic(version, error, None, topic_id, False, []), None, False
                     continue
-            if authorizer is not None and not authorizer.may(connection, "DESCRIBE", "TOPIC", name or ""):
-                shown = None if topic_id != codec.ZERO_ID else name
-                forbidden.append((codec.encode_topic(version, _FORBIDDEN, shown, topic_id, False, []), None))
+            if authorizer is not None and not authorizer.may(connection, "DESCRIBE", "TOPIC", known or ""):
+                told = None if topic_id != codec.ZERO_ID else known
+                yield codec.encode_topic(version, _FORBIDDEN, told, topic_id, False, []), None, True
                 continue
-            if name is not None and name in image.topics:
-                found.append((self._encode(name, version, listener), name))
+            if known is not None and known in image.topics:
+                yield self._encode(known, version, listener, image), known, False
                 continue
-            internal = name in INTERNAL_TOPICS
-            error = self._missing(connection, name or "", request.allow_auto_topic_creation)
-            encoded = codec.encode_topic(version, error, name, codec.ZERO_ID, internal, [])
-            if error == _FORBIDDEN:
-                forbidden.append((encoded, None))
-            else:
-                found.append((encoded, name))
-        return found + forbidden
+            error = self._missing(connection, known or "", request.allow_auto_topic_creation)
+            encoded = codec.encode_topic(version, error, known, codec.ZERO_ID, known in INTERNAL_TOPICS, [])
+            is_hidden = error == _FORBIDDEN
+            yield encoded, None if is_hidden else known, is_hidden
 
-    def _encode(self, name: str, version: int, listener: str) -> bytes:
+    def _encode(self, name: str, version: int, listener: str, image: Any) -> bytes:
+        if image is not self._image:  # another one came between two slices
+            return self._encode_topic(name, version, listener, image)
         key = (name, version, listener)
         encoded = self._encoded.get(key)
         if encoded is None:
-            encoded = self._encoded[key] = self._encode_topic(name, version, listener)
+            encoded = self._encoded[key] = self._encode_topic(name, version, listener, image)
         return encoded
 
-    def _encode_topic(self, name: str, version: int, listener: str) -> bytes:
-        image = self._image
+    def _encode_topic(self, name: str, version: int, listener: str, image: Any) -> bytes:
         topic = image.topics[name]
         rows = []
         for index, partition in sorted(topic.partitions.items()):
@@ -192,6 +281,20 @@ class MetadataHandler:
             logger.exception("creating topic=%s on demand failed", name)
         finally:
             self._creating.discard(name)
+
+
+def _parsed(buffer: Any, version: int, position: int, end: int) -> codec.MetadataRequest:
+    try:
+        return codec.parse_metadata(buffer, version, position, end)
+    except UNREADABLE as error:
+        raise MalformedFrame(f"metadata v{version}: {error}") from error
+
+
+def _asked(request: codec.MetadataRequest) -> list[tuple[bytes, str | None]]:
+    """Each once. Where some are asked for by id, Kafka does not look at names."""
+    asked = list(dict.fromkeys(request.topics or ()))
+    by_id = [topic for topic in asked if topic[0] != codec.ZERO_ID]
+    return by_id or asked
 
 
 def _refusal(request: codec.MetadataRequest, version: int) -> int:

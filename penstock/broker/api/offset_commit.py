@@ -8,10 +8,13 @@ Answered when the records are committed; commits of one wake-up share an append.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.group_support import may_read_group, may_read_topic
 from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.broker.network.large_messages import LARGE_REQUEST_BYTES, LARGE_RESPONSE_ELEMENTS
+from penstock.broker.network.slices import in_slices
 from penstock.broker.network.wire import MalformedFrame
 from penstock.coordinator.group.offsets import Committer, OffsetToCommit, offset_codes
 from penstock.protocol.errors import ErrorCode
@@ -23,9 +26,10 @@ if TYPE_CHECKING:
     from penstock.broker.routes import HotHandler, Route
     from penstock.protocol.shapes import OffsetCommit
 
-API = ApiSpec(8, "OffsetCommit", 2, 10)
+API = ApiSpec(8, "OffsetCommit", 2, 10, takes_long_lists=True)
 
 BY_TOPIC_ID = 10
+MOST_OFFSETS = 20_000  # in one request: they become one batch, and more of them do not fit into a megabyte
 
 Codes = list[list[int | None]]
 """Per topic and partition: an error, or None where the coordinator decides."""
@@ -36,7 +40,7 @@ def hot_handler(dispatcher: Dispatcher, route: Route) -> HotHandler:
     broker = dispatcher.broker
 
     def handle_frame(connection: Connection, version: int, correlation_id: int, position: int, end: int) -> None:
-        if broker.authorizer is not None or broker.groups is None:
+        if broker.authorizer is not None or broker.groups is None or end - position > LARGE_REQUEST_BYTES:
             dispatcher.cold.start(connection, route, version, correlation_id, position, end)
             return
         from penstock.broker.routes import frame
@@ -46,7 +50,8 @@ def hot_handler(dispatcher: Dispatcher, route: Route) -> HotHandler:
             request = messages.decode_request(API.key, version, bytes(connection.view[position:end]))
         except messages.MalformedMessage as error:
             raise MalformedFrame(f"offset commit v{version}: {error}") from error
-        entries, codes = _entries(broker, None, version, request)
+        entries: list[OffsetToCommit] = []
+        codes = [list(_judged(broker, None, version, topic, entries)) for topic in request.topics]
         slot = dispatcher.new_slot(connection, route)
 
         def done(error: ErrorCode, response: Any) -> None:
@@ -64,12 +69,19 @@ def hot_handler(dispatcher: Dispatcher, route: Route) -> HotHandler:
 
 
 async def handle(broker: Broker, ctx: RequestContext, request: OffsetCommit.Request) -> OffsetCommit.Response:
-    """Where access is controlled: the slower way, which knows who asks."""
+    """Where access is controlled, or very many partitions are named: the slower way, which knows who asks."""
     if not may_read_group(broker, ctx, request.group_id):
-        return error_response(request, int(ErrorCode.GROUP_AUTHORIZATION_FAILED), None)
-    entries, codes = _entries(broker, ctx, ctx.api_version, request)
+        refused = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return await broker.dispatcher.large.run(error_response, request, refused, None)
+    entries: list[OffsetToCommit] = []
+    codes: Codes = []
+    async for topic in in_slices(request.topics):
+        judged = _judged(broker, ctx, ctx.api_version, topic, entries)
+        codes.append([code async for code in in_slices(judged)])
     answered: list[int] = []
-    if entries:
+    if len(entries) > MOST_OFFSETS:
+        answered = [int(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)] * len(entries)
+    elif entries:
         future: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
 
         def done(error: ErrorCode, response: Any) -> None:
@@ -78,6 +90,8 @@ async def handle(broker: Broker, ctx: RequestContext, request: OffsetCommit.Requ
 
         broker.groups.commit(_who(request), ctx.api_version, entries, done, request.retention_time_ms)
         answered = await future
+    if len(codes) > LARGE_RESPONSE_ELEMENTS or any(len(some) > LARGE_RESPONSE_ELEMENTS for some in codes):
+        return await broker.dispatcher.large.run(_response, request, codes, answered)
     return _response(request, codes, answered)
 
 
@@ -87,37 +101,32 @@ def _who(request: OffsetCommit.Request) -> Committer:
     )
 
 
-def _entries(
-    broker: Broker, ctx: RequestContext | None, version: int, request: OffsetCommit.Request
-) -> tuple[list[OffsetToCommit], Codes]:
-    """What the coordinator is to store, and what is refused before it is asked. Without `ctx` nobody is refused."""
-    entries: list[OffsetToCommit] = []
-    codes: Codes = []
-    for topic in request.topics:
-        name, refused = _check_topic(broker, ctx, version, topic)
-        known = broker.image.topics.get(name)
-        partitions: list[int | None] = []
-        for partition in topic.partitions:
-            index = partition.partition_index
-            if refused:
-                partitions.append(refused)
-            elif known is None or index not in known.partitions:
-                partitions.append(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            else:
-                partitions.append(None)
-                metadata = partition.committed_metadata or ""
-                entries.append(
-                    OffsetToCommit(
-                        name,
-                        index,
-                        partition.committed_offset,
-                        partition.committed_leader_epoch,
-                        metadata,
-                        known.topic_id.bytes,
-                    )
+def _judged(
+    broker: Broker, ctx: RequestContext | None, version: int, topic: Any, entries: list[OffsetToCommit]
+) -> Iterator[int | None]:
+    """For each partition why it is refused before the coordinator is asked; what it is to store becomes an entry.
+    Without `ctx` nobody is refused."""
+    name, refused = _check_topic(broker, ctx, version, topic)
+    known = broker.image.topics.get(name)
+    for partition in topic.partitions:
+        index = partition.partition_index
+        if refused:
+            yield refused
+        elif known is None or index not in known.partitions:
+            yield int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        else:
+            metadata = partition.committed_metadata or ""
+            entries.append(
+                OffsetToCommit(
+                    name,
+                    index,
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    metadata,
+                    known.topic_id.bytes,
                 )
-        codes.append(partitions)
-    return entries, codes
+            )
+            yield None
 
 
 def _check_topic(broker: Broker, ctx: RequestContext | None, version: int, topic: Any) -> tuple[str, int]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.protocol.shapes import OffsetForLeaderEpoch
 
-API = ApiSpec(23, "OffsetForLeaderEpoch", 2, 4)
+API = ApiSpec(23, "OffsetForLeaderEpoch", 2, 4, takes_long_lists=True)
 
 
 async def handle(

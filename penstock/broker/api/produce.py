@@ -96,13 +96,13 @@ class ProduceHandler:
         )
         connection.slots.append(pending)
         self.stats.produced_bytes.value += end - position
-        if self.slow.must_take(request, connection, version):
+        if request.transactional_id is None and has_transactional_batch(request, connection.buffer):
+            self.refuse(pending, request, _NO_TRANSACTIONAL_ID)
+            return
+        if self.slow.must_take(request, connection, version, end - position):
             self.slow.start(connection, pending, request)
             return
         view = connection.view
-        if has_transactional_batch(request, connection.buffer):
-            self.refuse(pending, request, _NO_TRANSACTIONAL_ID)
-            return
         authorizer = self.authorizer
         for name, partitions in request.topics:
             topic = self.topic_name(name, version)
@@ -265,6 +265,12 @@ class ProduceHandler:
     def appended(self, pending: PendingProduce) -> None:
         self.pending.append(pending)
         pending.connection.mark_dirty()
+
+    def write_slice(self, pending: PendingProduce) -> None:
+        """Write what was appended so far, of a request that goes on after others had their turn."""
+        failed = self.broker.replicas.write_staged()
+        if failed:
+            self._void(pending, failed)
 
     # After the write ---------------------------------------------------------------------------------------------
 

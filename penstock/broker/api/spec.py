@@ -52,6 +52,7 @@ class ApiSpec:
     advertised_min_version: int | None = None  # where clients' version checks need a lower bound than we accept
     first_flexible_version: int = -1
     limited_by: tuple[str, int] | None = None  # (a boolean setting, the highest version while it is off)
+    takes_long_lists: bool = False  # its handler goes through them in slices; for others there is a bound
 
     def __post_init__(self) -> None:
         if not self.kio_name:

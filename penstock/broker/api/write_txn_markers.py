@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.protocol.shapes import WriteTxnMarkers
 
-API = ApiSpec(27, "WriteTxnMarkers", 1, 2)
+API = ApiSpec(27, "WriteTxnMarkers", 1, 2, takes_long_lists=True)
 
 
 async def handle(broker: Broker, ctx: RequestContext, request: WriteTxnMarkers.Request) -> WriteTxnMarkers.Response:

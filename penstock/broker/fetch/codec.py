@@ -9,6 +9,7 @@ from penstock.broker.network.outbox import FileRegion
 from penstock.broker.network.wire import (
     INT16,
     INT32,
+    MOST_TAGGED_FIELDS,
     NO_TAGS,
     MalformedFrame,
     begin_frame,
@@ -202,6 +203,8 @@ def _flexible_name(buffer: Any, version: int, position: int) -> tuple[bytes, int
 
 def _parse_top_tags(request: FetchRequest, buffer: Any, position: int, end: int) -> int:
     count, position = read_varint(buffer, position)
+    if count > MOST_TAGGED_FIELDS:
+        raise MalformedFrame(f"{count} tagged fields")
     for _ in range(count):
         tag, position = read_varint(buffer, position)
         size, position = read_varint(buffer, position)

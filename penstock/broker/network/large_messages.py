@@ -19,6 +19,7 @@ Result = TypeVar("Result")
 
 LARGE_REQUEST_BYTES = 32 * 1024
 LARGE_RESPONSE_ELEMENTS = 500
+MOST_ELEMENTS = 20_000  # of all lists in a request together, where its handler goes through them in one go
 
 
 def is_large(response: Any) -> bool:
@@ -33,6 +34,19 @@ def is_large(response: Any) -> bool:
 
 def _lists(struct: Any) -> list[list[Any]]:
     return [value for value in getattr(struct, "__dict__", {}).values() if type(value) is list]
+
+
+def count_elements(struct: Any, most: int) -> int:
+    """Of all its lists and theirs; stops counting above `most`."""
+    count = 0
+    for value in _lists(struct):
+        count += len(value)
+        for inner in value:
+            if count > most:
+                return count
+            if hasattr(inner, "__dict__"):
+                count += count_elements(inner, most - count)
+    return count
 
 
 class LargeMessages:
@@ -52,12 +66,23 @@ class LargeMessages:
 
         dispatcher = self._dispatcher
         try:
-            request = await self.run(dispatcher.cold.decode, route, context.api_version, data)
+            request = await self.run(self._decode_bounded, route, context.api_version, data)
         except MalformedMessage as error:
             dispatcher.refuse_malformed(connection, error)
             return
         if not connection.closed:
             dispatcher.cold.run(connection, route, context, request)
+
+    def _decode_bounded(self, route: Route, version: int, data: bytes) -> Any:
+        from penstock.protocol.messages import MalformedMessage
+
+        request = self._dispatcher.cold.decode(route, version, data)
+        spec = route.spec
+        is_bounded = not (spec.takes_long_lists or spec.inter_broker_only)
+        if is_bounded and count_elements(request, MOST_ELEMENTS) > MOST_ELEMENTS:
+            del request  # here: the error takes all that this function holds to the loop
+            raise MalformedMessage(f"{spec.name} with more than {MOST_ELEMENTS} elements")
+        return request
 
     async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """Something else of this kind."""

@@ -13,6 +13,7 @@ FRAME = Struct(">ii")
 LARGEST_REQUEST_BYTES = 4 * 1024 * 1024  # of requests that are lists of names and numbers: a hundred thousand of them
 LARGEST_FRAME_BYTES = LARGEST_REQUEST_BYTES + 64 * 1024  # the same with any header
 NO_TAGS = b"\x00"
+MOST_TAGGED_FIELDS = 32  # in one place of a request; no message of Kafka's has a third of that
 
 
 class MalformedFrame(Exception):
@@ -47,6 +48,8 @@ def skip_tagged_fields(buffer: Any, position: int, end: int) -> int:
     if buffer[position] == 0:  # the usual case
         return position + 1
     count, position = read_varint(buffer, position)
+    if count > MOST_TAGGED_FIELDS:
+        raise MalformedFrame(f"{count} tagged fields")
     for _ in range(count):
         _, position = read_varint(buffer, position)
         size, position = read_varint(buffer, position)

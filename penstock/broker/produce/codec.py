@@ -25,6 +25,7 @@ FIRST_FLEXIBLE = 9
 FIRST_WITH_TOPIC_ID = 13
 FIRST_WITH_LEADER_HINTS = 10
 MOST_PARTITIONS = 20_000  # in one request, as many topics: all of them are answered in one go
+MOST_TAGGED_PLACES = 1000  # topics and partitions with tagged fields; Kafka knows none for them
 
 _ACKS_TIMEOUT_COUNT = Struct(">hii").unpack_from
 _ACKS_TIMEOUT = Struct(">hi").unpack_from
@@ -122,6 +123,7 @@ def _parse_flexible(buffer: Any, version: int, position: int, end: int, most: in
     acks, timeout_ms = _ACKS_TIMEOUT(buffer, position)
     topic_count, position = read_varint(buffer, position + 6)
     request = ProduceRequest(transactional_id, acks, timeout_ms)
+    tagged = 0
     if topic_count > most + 1:
         raise MalformedFrame(f"produce request with {topic_count} topics")
     for _ in range(topic_count - 1):
@@ -147,10 +149,22 @@ def _parse_flexible(buffer: Any, version: int, position: int, end: int, most: in
                 position += size - 1
             if position >= end:
                 raise MalformedFrame("records run over the frame")
-            position = position + 1 if buffer[position] == 0 else skip_tagged_fields(buffer, position, end)
+            if buffer[position] == 0:
+                position += 1
+            else:
+                position = skip_tagged_fields(buffer, position, end)
+                tagged += 1
+                if tagged > MOST_TAGGED_PLACES:
+                    raise MalformedFrame("tagged fields everywhere")
         if position >= end:
             raise MalformedFrame("topic runs over the frame")
-        position = position + 1 if buffer[position] == 0 else skip_tagged_fields(buffer, position, end)
+        if buffer[position] == 0:
+            position += 1
+        else:
+            position = skip_tagged_fields(buffer, position, end)
+            tagged += 1
+            if tagged > MOST_TAGGED_PLACES:
+                raise MalformedFrame("tagged fields everywhere")
         request.topics.append((name, partitions))
     position = skip_tagged_fields(buffer, position, end)
     if position > end:  # bytes left behind its end are nobody's, as in Kafka

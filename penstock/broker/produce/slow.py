@@ -1,12 +1,16 @@
-"""Produces that cannot append at once: batches that another process must open, transactions that must be verified."""
+"""Produces that cannot append at once: batches that another process must open, transactions that must be verified,
+and requests so large that they are appended and written in slices."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.network.connection import Connection
+from penstock.broker.network.large_frames import FrameMemory
+from penstock.broker.network.slices import SLICE_SECONDS
 from penstock.broker.produce.checks import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, first_batch, has_transactional_batch
 from penstock.broker.produce.codec import PartitionResult, ProduceRequest
 from penstock.broker.produce.pending import PendingProduce
@@ -21,6 +25,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ALWAYS_QUICK_BYTES = 4 * 1024  # so little is opened at once, if it is not compressed
+AT_ONCE_BYTES = 2 * 1024 * 1024  # written by one wake-up: more goes in slices
+AT_ONCE_PARTITIONS = 500
+
+Topics = list[tuple[bytes, list[tuple[int, Any]]]]
+"""Topic → (partition, its records)."""
 
 
 class SlowProduce:
@@ -31,10 +40,12 @@ class SlowProduce:
         self._broker = handler.broker
         self._dispatcher = handler.dispatcher
 
-    def must_take(self, request: ProduceRequest, connection: Connection, version: int) -> bool:
-        """Whether it belongs to a transaction, or has a batch so large, and of such a topic, that checking it would
-        hold up the loop."""
-        if request.transactional_id is not None:
+    def must_take(self, request: ProduceRequest, connection: Connection, version: int, size: int) -> bool:
+        """Whether it belongs to a transaction, or would hold up the loop: by its size, its many partitions, or a batch
+        so large, and of such a topic, that checking it takes long."""
+        if request.transactional_id is not None or size > AT_ONCE_BYTES:
+            return True
+        if sum([len(partitions) for _, partitions in request.topics]) > AT_ONCE_PARTITIONS:
             return True
         for name, partitions in request.topics:
             for index, start, size in partitions:
@@ -62,22 +73,46 @@ class SlowProduce:
         ):
             self._handler.refuse(pending, request, int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
             return
-        copied = [
-            (name, [(index, bytes(connection.view[start : start + max(size, 0)])) for index, start, size in partitions])
+        # A frame in memory of its own is not copied: that memory is ours until we give it back.
+        own = connection.buffer if type(connection.buffer) is FrameMemory else None
+        keep: Any = memoryview if own is not None else bytes
+        topics = [
+            (name, [(index, keep(connection.view[start : start + max(size, 0)])) for index, start, size in partitions])
             for name, partitions in request.topics
         ]
         connection.busy = True
         client_id = self._dispatcher.client_id(connection)
-        task = self._dispatcher.loop.create_task(self._work(connection, pending, request, copied, client_id))
+        task = self._dispatcher.loop.create_task(self._hold(connection, pending, request, topics, client_id, own))
         self._dispatcher.tasks.add(task)
         task.add_done_callback(self._dispatcher.tasks.discard)
+
+    async def _hold(
+        self,
+        connection: Connection,
+        pending: PendingProduce,
+        request: ProduceRequest,
+        topics: Topics,
+        client_id: str,
+        own: FrameMemory | None,
+    ) -> None:
+        """The work, while its bytes count as those of an unfinished request."""
+        held_bytes = sum(len(batch) for _, partitions in topics for _, batch in partitions)
+        memory = self._dispatcher.memory
+        memory.claimed_bytes += held_bytes
+        try:
+            await self._work(connection, pending, request, topics, client_id)
+        finally:
+            memory.release(held_bytes)
+            topics.clear()
+            if own is not None:
+                own.give_back(self._dispatcher.loop)
 
     async def _work(
         self,
         connection: Connection,
         pending: PendingProduce,
         request: ProduceRequest,
-        topics: list[tuple[bytes, list[tuple[int, bytes]]]],
+        topics: Topics,
         client_id: str,
     ) -> None:
         try:
@@ -95,22 +130,7 @@ class SlowProduce:
                     for index, batch in partitions
                 ])  # fmt: skip
             inspections = await self._inspect(connection, topics, pending.version)
-            # From here to `appended` nothing waits: a write between two appends would fail the first one unheard.
-            for name, partitions in topics:
-                topic = self._handler.topic_name(name, pending.version)
-                if topic is not None and not self._may_write(connection, topic):
-                    forbidden = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                    pending.results.append((name, [PartitionResult(index, forbidden) for index, _ in partitions]))
-                    continue
-                pending.results.append(
-                    (
-                        name,
-                        [
-                            self._append(topic, index, batch, pending, verification, inspections, client_id)
-                            for index, batch in partitions
-                        ],
-                    )
-                )
+            await self._append_all(pending, topics, verification, inspections, client_id)
         except asyncio.CancelledError:
             connection.close()
             raise
@@ -122,13 +142,39 @@ class SlowProduce:
         self._handler.appended(pending)
         connection.work_done()
 
+    async def _append_all(
+        self,
+        pending: PendingProduce,
+        topics: Topics,
+        verification: Verification | None,
+        inspections: dict[tuple[str, int], Any],
+        client_id: str,
+    ) -> None:
+        """In slices, each written by itself. Nothing waits between an append and its write, the last one's included:
+        somebody else's write in between would fail it unheard."""
+        ends, staged_bytes = perf_counter() + SLICE_SECONDS, 0
+        for name, partitions in topics:
+            topic = self._handler.topic_name(name, pending.version)
+            results: list[PartitionResult] = []
+            pending.results.append((name, results))
+            for index, batch in partitions:
+                if staged_bytes and (staged_bytes + len(batch) > AT_ONCE_BYTES or perf_counter() > ends):
+                    self._handler.write_slice(pending)
+                    await asyncio.sleep(0)
+                    ends, staged_bytes = perf_counter() + SLICE_SECONDS, 0
+                if topic is not None and not self._may_write(pending.connection, topic):
+                    results.append(PartitionResult(index, int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
+                else:
+                    results.append(self._append(topic, index, batch, pending, verification, inspections, client_id))
+                staged_bytes += len(batch) + 1
+        if staged_bytes > AT_ONCE_BYTES:
+            self._handler.write_slice(pending)
+
     def _may_write(self, connection: Connection, topic: str) -> bool:
         authorizer = self._handler.authorizer
         return authorizer is None or authorizer.may_write(connection, topic)
 
-    async def _inspect(
-        self, connection: Connection, topics: list[tuple[bytes, list[tuple[int, bytes]]]], version: int
-    ) -> dict[tuple[str, int], Any]:
+    async def _inspect(self, connection: Connection, topics: Topics, version: int) -> dict[tuple[str, int], Any]:
         """What another process found in the batches that must be opened and are not small."""
         found: dict[tuple[str, int], Any] = {}
         for name, partitions in topics:
@@ -150,7 +196,7 @@ class SlowProduce:
         self,
         topic: str | None,
         index: int,
-        batch: bytes,
+        batch: Any,
         pending: PendingProduce,
         verification: Verification | None,
         inspections: dict[tuple[str, int], Any],
@@ -166,6 +212,7 @@ class SlowProduce:
             inspection = inspections.get((topic, index))
             if inspection is not None:
                 extra["inspection"] = inspection
+            extra["lent"] = type(batch) is memoryview  # in a frame's own memory, until it is given back
             if topic in INTERNAL_TOPICS and client_id != "__admin_client":
                 return PartitionResult(
                     index, int(ErrorCode.INVALID_TOPIC_EXCEPTION), f"Cannot append to internal topic {topic}"
