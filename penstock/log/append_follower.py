@@ -39,7 +39,7 @@ def append_as_follower(log: Log, batches: Buffer) -> FollowerAppend:
             # Records were deleted up to the middle of this batch, and it comes whole: the log has to begin with it.
             maintenance.truncate_fully_and_start_at(log, header.base_offset)
         if maintenance.should_roll(log, header.size, header.max_timestamp, header.last_offset):
-            maintenance.roll(log, header.base_offset)
+            maintenance.roll_for_follower(log, header)
         data = bytes(view[header.position : header.position + header.size])
         if header.is_control:
             try:

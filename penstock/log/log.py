@@ -131,7 +131,7 @@ class Log:
         if offset >= segment.base_offset:
             index = len(self.segments) - 1
         else:
-            index = bisect_right(self.segment_bases, offset) - 1
+            index = max(bisect_right(self.segment_bases, offset) - 1, 0)  # the first one may begin behind the log start
             segment = self.segments[index]
         place = segment.place(offset)
         while place is None:  # compaction took the tail of this segment

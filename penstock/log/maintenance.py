@@ -22,6 +22,7 @@ from penstock.log.segment import UNKNOWN_ROLL_TIME, Segment
 
 if TYPE_CHECKING:
     from penstock.log.log import Log
+    from penstock.protocol.batch import BatchHeader
 
 _MAX_SPAN: Final = 2**31 - 1
 
@@ -123,6 +124,13 @@ def roll(log: Log, new_base_offset: int) -> None:
         _discard(log, [old], 0)
     log.rest_at(log.log_end_offset)
     log.events.rolled(log)
+
+
+def roll_for_follower(log: Log, header: BatchHeader) -> None:
+    """Begin a new segment for a batch of the leader. It begins where the old one ends, although compaction may have
+    left a gap before the batch: a start takes a gap between segments for the work of a power loss."""
+    fits = header.last_offset - log.log_end_offset <= _MAX_SPAN
+    roll(log, log.log_end_offset if fits else header.base_offset)
 
 
 def _begin_snapshot(log: Log, offset: int) -> None:

@@ -126,6 +126,34 @@ def test_a_follower_can_begin_in_the_middle_of_a_batch(make_log: MakeLog) -> Non
     assert [record.offset for record in read_all(again)] == [15, 16, 17, 18, 19]
 
 
+def follow(log: Log, offset: int, value: bytes = b"v") -> None:
+    """What a leader's compaction left over: one record, wherever it stands."""
+    batch = bytearray(batch_of(log, (b"k", value)))
+    patch_offset_and_epoch(batch, offset, 0)
+    log.append_as_follower(batch)
+    commit_all(log)
+
+
+def test_a_follower_keeps_what_it_copied_of_a_topic_that_was_compacted_once(make_log: MakeLog) -> None:
+    """It knows nothing of that compaction. A gap between two segments would be taken for the work of a power loss."""
+    log = make_log(segment_bytes=300)
+    offsets = list(range(0, 1000, 100))
+    for offset in offsets:
+        follow(log, offset, bytes(60))
+    assert len(log.segments) > 3
+    assert [record.offset for record in read_all(reload(log))] == offsets
+
+
+def test_a_gap_too_wide_for_one_segment_hides_nothing_from_a_reader_at_the_start(make_log: MakeLog) -> None:
+    log = make_log(cleanup_compact=True)
+    offsets = [2**31 + 5, 2**31 + 6, 2**33]
+    for offset in offsets:
+        follow(log, offset)
+    assert log.log_start_offset == 0
+    assert [record.offset for record in read_all(log)] == offsets
+    assert [record.offset for record in read_all(reload(log))] == offsets
+
+
 def two_epochs(log: Log) -> None:
     for number, epoch in enumerate((0, 0, 1, 1)):
         put(log, ONE, epoch=epoch, producer_id=7, producer_epoch=0, base_sequence=number)
