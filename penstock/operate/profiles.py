@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def load(name: str | None) -> dict[str, str]:
 
 
 def save(profiles: dict[str, dict[str, str]]) -> None:
-    target = path()
+    target = path().resolve()  # it may be a link into somebody's collection of such files
     target.parent.mkdir(parents=True, exist_ok=True)
     lines = []
     for name, properties in sorted(profiles.items()):
@@ -55,9 +56,14 @@ def save(profiles: dict[str, dict[str, str]]) -> None:
         lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in sorted(properties.items())]
         lines.append("")
     try:
-        # Profiles hold passwords: nobody else may read them, from the first byte on.
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write("\n".join(lines))
+        # Profiles hold passwords: nobody else may read them, from the first byte on. A full disk costs none of them.
+        descriptor, fresh = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write("\n".join(lines))
+            Path(fresh).replace(target)
+        except OSError:
+            Path(fresh).unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise UserError(f"cannot write {target}: {error.strerror}", code=ExitCode.FAILED) from error

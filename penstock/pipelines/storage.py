@@ -96,9 +96,14 @@ class LocalStorage:
         except FileNotFoundError:
             return None
 
+    def _make_room(self, target: Path) -> None:
+        """State holds rows: what lies below the root is for its owner, whoever else writes there (Spark does)."""
+        Path(self.root).mkdir(parents=True, exist_ok=True, mode=0o700)
+        target.parent.mkdir(parents=True, exist_ok=True)
+
     def write_text(self, name: str, text: str) -> None:
         target = Path(self.at(name))
-        target.parent.mkdir(parents=True, exist_ok=True)
+        self._make_room(target)
         fresh = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
         with fresh.open("w", encoding="utf-8") as file:
             file.write(text)
@@ -116,7 +121,7 @@ class LocalStorage:
             os.close(handle)
 
     def move(self, source: str, target: str) -> None:
-        Path(self.at(target)).parent.mkdir(parents=True, exist_ok=True)
+        self._make_room(Path(self.at(target)))
         Path(self.at(source)).replace(self.at(target))
 
     def delete(self, name: str = "") -> None:

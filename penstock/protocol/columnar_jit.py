@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from penstock.base.own_folder import own_folder
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -27,8 +29,7 @@ def cache_folder(source_folder: Path, environment: dict[str, str], temporary: Pa
     for folder in candidates:
         if _is_writable(folder / "penstock" / "numba"):
             return folder / "penstock" / "numba"
-    user = os.getuid() if hasattr(os, "getuid") else 0
-    return temporary / f"penstock-numba-{user}"
+    return own_folder("numba", temporary)
 
 
 def _is_writable(folder: Path) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.broker.api.access import allowed
 from penstock.broker.api.spec import ApiSpec, RequestContext
 from penstock.broker.api.transaction_support import may_use_transactional_id
+from penstock.broker.network.slices import in_slices
 from penstock.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -32,10 +33,10 @@ async def handle(broker: Broker, ctx: RequestContext, request: TxnOffsetCommit.R
         return error_response(request, int(ErrorCode.GROUP_AUTHORIZATION_FAILED), None)
     codes: dict[TopicPartition, int] = {}
     entries: list[OffsetToCommit] = []
-    for topic in request.topics:
+    async for topic in in_slices(request.topics):
         readable = allowed(broker, ctx, "READ", "TOPIC", topic.name)
         known = broker.image.topics.get(topic.name)
-        for partition in topic.partitions:
+        async for partition in in_slices(topic.partitions):
             key = (topic.name, partition.partition_index)
             if not readable:
                 codes[key] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

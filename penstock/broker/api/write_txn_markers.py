@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.api.access import allowed_on_cluster
 from penstock.broker.api.spec import ApiSpec, RequestContext
+from penstock.broker.network.large_messages import MOST_ELEMENTS, count_elements
 from penstock.protocol.errors import ErrorCode
+from penstock.protocol.message_compiler import MalformedMessage
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -24,6 +26,8 @@ async def handle(broker: Broker, ctx: RequestContext, request: WriteTxnMarkers.R
     from penstock.broker.transaction_links import write_markers_here
     from penstock.coordinator.transaction.marker_sender import MarkerWrite
 
+    if ctx.broker_id < 0 and count_elements(request, MOST_ELEMENTS) > MOST_ELEMENTS:
+        raise MalformedMessage(f"more than {MOST_ELEMENTS} elements, and not from a broker")
     if (
         ctx.broker_id < 0
         and not allowed_on_cluster(broker, ctx, "ALTER", audit=False)

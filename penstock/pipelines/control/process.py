@@ -142,7 +142,7 @@ class DriverProcess:
             self._on_line(pipeline, line.rstrip())
 
     def _write(self, text: str) -> None:
-        self._log_file.parent.mkdir(parents=True, exist_ok=True)
+        self._log_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self._log_file.exists() and self._log_file.stat().st_size > MAX_LOG_BYTES:
             self._log_file.replace(self._log_file.with_suffix(".log.1"))
         with self._log_file.open("a", encoding="utf-8") as file:

