@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.options import Set, parse_overrides
+from penstock.cli.options import Set, insist_on_folder, parse_overrides
 from penstock.cli.typed import local_command, new_app
 from penstock.operate.errors import ExitCode, UserError
 
@@ -35,6 +35,7 @@ def start(
     from penstock.cluster import local
     from penstock.cluster.zookeeper_process import ZooKeeperUnavailable
 
+    insist_on_folder(data_dir, "the data", "--data-dir")
     try:
         cluster = local.start(data_dir, brokers, base_port, settings=parse_overrides(set_))
     except (local.LocalClusterError, ZooKeeperUnavailable) as error:

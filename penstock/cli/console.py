@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.options import insist_on_folder
 from penstock.cli.typed import Bootstrap, Properties, new_app
 from penstock.operate.errors import UserError, usage_error
 
@@ -85,8 +86,11 @@ def console(
     if bootstrap or properties or not clusters:
         here = Session(bootstrap, None, properties)
         clusters.insert(0, Cluster("local", ConsoleSession(here.properties), state_dir))
+    for cluster in clusters:
+        _ = cluster.session.client  # what no client can be made of is told before anything is served
     if len({cluster.name for cluster in clusters}) < len(clusters):
         raise usage_error("two clusters have the same name", "name each profile once")
+    insist_on_folder(state_dir, "the console's files", "--state-dir", 0o700)
     server.run(settings, clusters, _say)
 
 

@@ -201,7 +201,7 @@ def _from_library(error: Exception) -> int:
     if isinstance(error, UnsupportedApi):
         return _complain(str(error), None, ExitCode.REFUSED)
     if isinstance(error, BrokerUnreachable):
-        return _complain(f"no broker answers: {str(error).splitlines()[-1].strip()}", NOBODY, ExitCode.UNREACHABLE)
+        return _complain(str(error), NOBODY, ExitCode.UNREACHABLE)
     if isinstance(error, ClientError):
         return _complain(str(error), None, ExitCode.UNREACHABLE)
     if type(error).__name__ == "KafkaException":  # of confluent-kafka, which only some commands import

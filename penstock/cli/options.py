@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -37,3 +38,16 @@ def parse_overrides(pairs: list[str] | None) -> dict[str, str]:
             raise usage_error(f"--set {pair!r} is not NAME=VALUE", "for example --set log.retention.hours=24")
         overrides[name.strip()] = value.strip()
     return overrides
+
+
+def insist_on_folder(folder: Path, content: str, option: str, mode: int = 0o777) -> None:
+    """Made if it is not there. Told here once, instead of by each part in its own words."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=mode)
+        refused = "" if os.access(folder, os.W_OK | os.X_OK) else "it may not be written to"
+    except FileExistsError:
+        refused = "it is a file"
+    except OSError as error:
+        refused = str(error.strerror)
+    if refused:
+        raise UserError(f"{folder} cannot hold {content}: {refused}", f"{option} FOLDER takes another one")

@@ -41,7 +41,11 @@ def sql(
     if parquet is not None and parquet.exists():
         raise usage_error(f"{parquet} exists already", "choose a new folder")
     try:
-        insist_on_topics(query)  # Spark takes a while to start
+        insist_on_topics(query)
+    except SpecError as error:
+        raise UserError(str(error), None, ExitCode.REFUSED) from None
+    session.client.metadata([])  # Spark takes a while to start: that nobody is there is told before
+    try:
         spark = spark_session("penstock sql", log_level="off")
         rows = run_query(query, spark, session.properties, Defaults(format_, since, until))
         if parquet is not None:

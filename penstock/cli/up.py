@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import os
 import socket
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ import typer
 from penstock.base.settings.table import EMBEDDED_DEFAULTS
 from penstock.cli import cores
 from penstock.cli.broker import core_parts
-from penstock.cli.options import Set, parse_overrides
+from penstock.cli.options import Set, insist_on_folder, parse_overrides
 from penstock.cli.supervisor import Part, Supervisor
 from penstock.cli.typed import new_app
 from penstock.operate.errors import ExitCode, UserError
@@ -73,7 +72,7 @@ def up(
     for core in range(cores_):
         for number, what in ((port + core, "--port"), (metrics_port + core, "--metrics-port")):
             _insist_on_free(number, what)
-    _insist_on_folder(data_dir)
+    insist_on_folder(data_dir, "the data", "--data-dir")
     has_spark = importlib.util.find_spec("pyspark") is not None
     if demo and not has_spark:
         raise UserError("the demo needs Spark", "install it with: pip install 'penstock[spark]'")
@@ -178,19 +177,6 @@ def _insist_on_free(port: int, option: str) -> None:
         except OSError as error:
             hint = f"is Penstock up already? Otherwise take another with {option}"
             raise UserError(f"port {port} is taken", hint, ExitCode.FAILED) from error
-
-
-def _insist_on_folder(folder: Path) -> None:
-    """Told here once, instead of by each part in its own words."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        refused = "" if os.access(folder, os.W_OK | os.X_OK) else "it may not be written to"
-    except FileExistsError:
-        refused = "it is a file"
-    except OSError as error:
-        refused = str(error.strerror)
-    if refused:
-        raise UserError(f"{folder} cannot hold the data: {refused}", "--data-dir FOLDER takes another one")
 
 
 def _say(line: str) -> None:

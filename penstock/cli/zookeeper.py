@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.options import insist_on_folder
 from penstock.cli.typed import new_app
 from penstock.operate.errors import UserError, usage_error
 
@@ -40,6 +41,7 @@ def zookeeper(
         raise usage_error(str(error), "for example --server 1=10.0.0.1:2888:3888") from error
     if members and server_id not in {member.server_id for member in members}:
         raise usage_error(f"--id {server_id} is none of the servers", "name this server with --server too")
+    insist_on_folder(data_dir, "the data", "--data-dir")
     server = ZooKeeperProcess(data_dir, port, host=host, server_id=server_id, ensemble=members)
 
     def stop(number: int, frame: FrameType | None) -> None:

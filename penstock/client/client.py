@@ -133,13 +133,15 @@ class Client:
             return random.choice(live)
         known = [(b.host, b.port) for b in self.view.brokers.values()]
         random.shuffle(known)
-        failures = []
+        failures: list[str] = []
         for host, port in dict.fromkeys([*known, *self.bootstrap]):
             try:
                 return await self.connection(host, port)
-            except (BrokerUnreachable, ConnectionLost) as error:
+            except BrokerUnreachable as error:
+                failures += error.reasons
+            except ConnectionLost as error:
                 failures.append(str(error))
-        raise BrokerUnreachable("no broker can be reached:\n  " + "\n  ".join(failures))
+        raise BrokerUnreachable(*failures)
 
     async def _ask_what_is_spoken(self) -> None:
         """Raises if we came with the wrong security.protocol, which no further try will make right."""

@@ -22,6 +22,7 @@ from penstock.client.errors import (
     ConnectionLost,
     RequestTimedOut,
     UnsupportedApi,
+    why_unreachable,
 )
 from penstock.client.frames import FrameReader
 from penstock.client.sasl import authenticate
@@ -113,8 +114,8 @@ class Connection:
             connection.close()
             if isinstance(error, TimeoutError):
                 raise BrokerUnreachable(
-                    f"{connection.address} did not answer within {connect_timeout_s:g} s: check that a Kafka listener"
-                    f" with security.protocol={security.protocol} is there and that no firewall is between"
+                    f"{connection.address} said nothing for {connect_timeout_s:g} s (is a listener with"
+                    f" security.protocol={security.protocol} there, and no firewall between?)"
                 ) from error
             raise
         return connection
@@ -167,10 +168,7 @@ class Connection:
                 " (security.protocol) and whether it demands a client certificate"
             ) from error
         except OSError as error:
-            why = error.strerror or str(error) or "it was closed"
-            raise BrokerUnreachable(
-                f"cannot connect to {self.address} ({why}): check that the broker runs and that host and port are right"
-            ) from error
+            raise BrokerUnreachable(why_unreachable(self.host, self.port, error)) from error
         self._transport = transport
 
     async def _negotiate(self) -> None:

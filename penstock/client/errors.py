@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import re
+import socket
+
 from penstock.protocol.errors import ErrorCode, error_name
 
 __all__ = [
@@ -12,7 +16,11 @@ __all__ = [
     "KafkaError",
     "RequestTimedOut",
     "UnsupportedApi",
+    "why_unreachable",
 ]
+
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
+_REASONS_SHOWN = 3
 
 
 class ClientError(Exception):
@@ -20,7 +28,25 @@ class ClientError(Exception):
 
 
 class BrokerUnreachable(ClientError):
-    """No connection could be made."""
+    """No connection could be made. `reasons`: one for each address that was tried."""
+
+    def __init__(self, *reasons: str) -> None:
+        more = len(reasons) - _REASONS_SHOWN
+        shown = [*reasons[:_REASONS_SHOWN], *([f"{more} more"] if more > 0 else [])]
+        super().__init__(f"no broker answers: {'; '.join(shown)}")
+        self.reasons = reasons
+
+
+def why_unreachable(host: str, port: int, error: OSError) -> str:
+    """In plain words. A name with several addresses fails with all their errors in one text."""
+    if isinstance(error, socket.gaierror):
+        return f"there is no host named {host!r}"
+    numbers = {error.errno} if error.errno else {int(number) for number in _ERRNO.findall(str(error))}
+    if numbers == {errno.ECONNREFUSED}:
+        return f"nothing listens at {host}:{port}"
+    if numbers and numbers <= {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ECONNREFUSED}:
+        return f"there is no way to {host}:{port}"
+    return f"{host}:{port} cannot be connected to ({error.strerror or str(error) or 'it was closed'})"
 
 
 class ConnectionLost(ClientError):

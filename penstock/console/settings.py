@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.console.access import access_file
 from penstock.console.access.guard import LOOPBACK
-from penstock.operate.errors import UserError, usage_error
+from penstock.operate.errors import ExitCode, UserError, usage_error
 
 _BASE = re.compile(r"^(/[A-Za-z0-9._~-]+)+$")
 
@@ -35,18 +35,18 @@ class ConsoleSettings:
             raise usage_error(f"--base-path {self.base_path!r} is no path", "for example /kafka")
         if (self.certificate is None) != (self.key is None):
             raise usage_error("--certificate and --key belong together")
-        for path in (self.certificate, self.key):
+        for path in (self.certificate, self.key, self.policy, self.access):
             if path is not None and not path.is_file():
-                raise usage_error(f"there is no file {path}")
+                raise UserError(f"there is no file {path}", code=ExitCode.NOT_FOUND)
         if self.on_loopback:
             return
         if self.certificate is None and not self.insecure:
-            raise UserError(
+            raise usage_error(
                 f"off loopback ({self.host}) the console needs TLS",
                 "--certificate FILE --key FILE; or --insecure if something before it does TLS",
             )
         if self.users is None and not access_file.load(self.access).has_logins:
-            raise UserError(
+            raise usage_error(
                 f"off loopback ({self.host}) the console needs users",
                 "--users FILE (`penstock console add-user` fills it), or --access FILE with [scram] or [oidc]",
             )

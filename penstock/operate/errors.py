@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 
 LONGEST_IN_A_HINT = 60
-NOBODY = "is a broker running there? `penstock up` starts one here; -b HOST:PORT names another"
+NOBODY = "`penstock up` starts one here, -b HOST:PORT names another"
 
 
 class ExitCode(IntEnum):

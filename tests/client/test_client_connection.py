@@ -151,10 +151,10 @@ def test_nobody_there_and_nobody_answering_are_told_apart() -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             port = taken.getsockname()[1]
-            with pytest.raises(BrokerUnreachable, match="check that the broker runs"):
+            with pytest.raises(BrokerUnreachable, match=f"nothing listens at 127.0.0.1:{port}"):
                 await Connection.open("127.0.0.1", port)
             taken.listen()
-            with pytest.raises(BrokerUnreachable, match="did not answer within"):
+            with pytest.raises(BrokerUnreachable, match="said nothing for"):
                 await Connection.open("127.0.0.1", port, connect_timeout_s=0.05)
 
     run(story)

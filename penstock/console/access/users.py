@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.operate.errors import UserError, usage_error
+from penstock.operate.errors import ExitCode, UserError, usage_error
 
 ROLES = ("viewer", "editor", "admin")
 """Each may what those before it may: look; change topics, groups and records; change the cluster and pipelines."""
@@ -99,7 +99,7 @@ class UserFile:
             found = self._path.stat()
         except FileNotFoundError:
             raise UserError(
-                f"there is no file of users {self._path}", "`penstock console add-user` makes one"
+                f"there is no file of users {self._path}", "`penstock console add-user` makes one", ExitCode.NOT_FOUND
             ) from None
         state = (found.st_mtime, found.st_size)
         if state != self._read_at:
