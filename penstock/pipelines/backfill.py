@@ -9,24 +9,34 @@ begins again with guards (isolation.py), and such rows become letters under a na
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import logging
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.client.records import LATEST
 from penstock.client.sync import SyncClient
 from penstock.pipelines import ending, guards, plan
 from penstock.pipelines.admin import ensure_topic
-from penstock.pipelines.connectors.base import Batch, Context
+from penstock.pipelines.connectors.base import Batch, Context, Sink
 from penstock.pipelines.control import events
 from penstock.pipelines.control.store import settings_for_librdkafka
 from penstock.pipelines.execution import Place
 from penstock.pipelines.formats.dead_letters import LETTER_SETTINGS
-from penstock.pipelines.isolation import LETTERS, ErrorRate, blamed, can_isolate, is_rows_fault, letters_of
+from penstock.pipelines.isolation import (
+    LETTERS,
+    ErrorRate,
+    blamed,
+    can_isolate,
+    guarded_context,
+    is_rows_fault,
+    letters_of,
+)  # fmt: skip
+from penstock.pipelines.plan import Query
 from penstock.pipelines.problems import reason_of
 from penstock.pipelines.secrets import resolve
 from penstock.pipelines.sessions import fresh_session
@@ -87,13 +97,13 @@ def backfill(spec: PipelineSpec, spark: Any, place: Place, stretch: Stretch, suf
 
 def _write(spec: PipelineSpec, context: Context, batch: Batch, client: SyncClient) -> dict[str, int]:
     try:
-        return _Job(spec, context, batch, client).write()
+        return _Job(spec, context, batch, client, guarded=False).write()
     except Exception as error:
         if not (is_rows_fault(error, spec) and can_isolate(spec, context.spark)):
             raise
         log.warning("%s%s", blamed(error, spec), reason_of(error))
         log.warning("%s: rows that make a step raise go to %s", spec.name, spec.dead_letter_topic)
-        return _Job(spec, _guarded(context), batch, client).write()
+        return _Job(spec, context, batch, client, guarded=True).write()
 
 
 @contextlib.contextmanager
@@ -117,36 +127,48 @@ def _alive(client: SyncClient, properties: Mapping[str, str], name: str) -> Iter
         signs.close()
 
 
-def _guarded(context: Context) -> Context:
-    spark = context.spark.newSession()
-    for name, value in guards.SETTINGS.items():
-        spark.conf.set(name, value)
-    return replace(context, spark=spark, guarded=True)
-
-
 class _Job:
     """Letters first, then sink after sink, each under its own name."""
 
-    def __init__(self, spec: PipelineSpec, context: Context, batch: Batch, client: SyncClient) -> None:
+    def __init__(
+        self, spec: PipelineSpec, context: Context, batch: Batch, client: SyncClient, *, guarded: bool
+    ) -> None:
         self._spec, self._context, self._batch, self._client = spec, context, batch, client
-        self._graph = plan.build(spec, context)
+        self._is_guarded = guarded
+        self._graph = None if guarded else plan.build(spec, context)
+
+    def _planned(self, query: Query | None) -> tuple[plan.Graph, Context]:
+        """Of a query, or of the dead letters; each has guards of its own."""
+        if self._graph is not None:
+            return self._graph, self._context
+        context = guarded_context(self._spec, query, self._context)
+        return plan.build(self._spec, context), context
 
     def write(self) -> dict[str, int]:
-        bad = plan.dead_letter_rows(self._graph)
+        bad = plan.dead_letter_rows(self._planned(None)[0])
         given = {} if bad is None else {LETTERS: self._send(LETTERS, bad)}
-        sinks = {name: plan.make_sink(self._spec, name, self._context) for name in self._spec.sinks}
-        prepared = {}
-        for name, sink in sinks.items():
-            rows = self._graph.tables[self._spec.sinks[name].from_]
-            sink.check(rows.schema)
-            with plan.blaming(f"sink {name}"):
-                prepared[name] = sink.prepare(rows)
-        if self._context.guarded:
-            found = {name: guards.guarded(rows, f"sink {name}") for name, rows in prepared.items()}
-            prepared = {name: rows for name, (rows, _) in found.items()}
-            given[RAISED] = self._tell_raised({name: held for name, (_, held) in found.items()})
-        for name, sink in sinks.items():
-            rows = prepared[name].persist()
+        sinks: dict[str, tuple[Sink, Any]] = {}
+        raised = []
+        for query in plan.queries(self._spec):
+            graph, context = self._planned(query)
+            held: list[guards.Guard] = []
+            for name in query.sinks:
+                sink = plan.make_sink(self._spec, name, context)
+                rows = graph.tables[query.view]
+                sink.check(rows.schema)
+                with plan.blaming(f"sink {name}"):
+                    rows = sink.prepare(rows)
+                if self._is_guarded:
+                    rows, found = guards.guarded(rows, f"sink {name}")
+                    held += found
+                sinks[name] = (sink, rows)
+            if self._is_guarded:
+                raised.append(self._raised(query, graph, context, held))
+        if raised:
+            given[RAISED] = self._send(RAISED, functools.reduce(lambda one, more: one.unionByName(more), raised))
+        for name in self._spec.sinks:
+            sink, rows = sinks[name]
+            rows = rows.persist()
             try:
                 given[name] = rows.count()
                 sink.write(rows, self._batch)
@@ -154,18 +176,14 @@ class _Job:
                 rows.unpersist()
         return given
 
-    def _tell_raised(self, held: dict[str, list[guards.Guard]]) -> int:
+    def _raised(self, query: Query, graph: plan.Graph, context: Context, held: list[guards.Guard]) -> Any:
         """TooManyErrors before any row is written."""
-        context, settings = self._context, self._spec.settings
-        made = None
-        for query in plan.queries(self._spec):
-            of_sinks = [guard for name in query.sinks for guard in held[name]]
-            letters = letters_of(self._spec, query, context.spark, self._graph, of_sinks)
-            sources = plan.lineage(self._spec, query.view) & set(self._spec.sources)
-            records = sum(self._graph.tables[source].count() for source in sources)
-            ErrorRate(settings.max_error_rate, settings.error_window).take(0, records, letters.count())
-            made = letters if made is None else made.unionByName(letters)
-        return self._send(RAISED, made)
+        settings = self._spec.settings
+        letters = letters_of(self._spec, query, context.spark, graph, held)
+        sources = plan.lineage(self._spec, query.view) & set(self._spec.sources)
+        records = sum(graph.tables[source].count() for source in sources)
+        ErrorRate(settings.max_error_rate, settings.error_window).take(0, records, letters.count())
+        return letters
 
     def _send(self, name: str, letters: Any) -> int:
         rows, context = letters.persist(), self._context

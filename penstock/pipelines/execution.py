@@ -269,12 +269,12 @@ class Execution:
             options["txnAppId"] = item.state.name
             rows = item.rows
             if self._isolation is not None:
-                rows = plan.dead_letter_rows(self._isolation.graph)
+                rows = self._isolation.dead_letters()
             return rows.writeStream.format("penstock").options(**options)
         native = self._native(item)
         is_streamed = native is not None and item.sinks[0].opens_transactions()
         if self._isolation is not None:
-            rows = self._isolation.graph.tables[item.query.view]
+            rows = self._isolation.rows(item.query)
             return rows.writeStream.foreachBatch(self._isolation.writer(item, is_streamed))
         if native is not None and item.late is None:
             kind, options = native

@@ -2,7 +2,8 @@
 
 Works on Spark's analyzed plan (classic Spark only): below every projection, filter, explode, aggregate and join that
 stands before any state, a filter tries the same expressions. `tryeval` gives null for what raised, so an expression is
-tried inside a struct, which is never null itself: NULL as a result stays a result. Decision 0014 tells why.
+tried inside a struct, which is never null itself: NULL as a result stays a result. What nobody needs is not tried
+(needs.py). Decision 0014 tells why.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+from penstock.pipelines import needs
+from penstock.pipelines.needs import Wanted, items
 
 _HARMLESS: Final = frozenset(
     {"AttributeReference", "Literal", "IsNull", "IsNotNull", "GetStructField", "OuterReference"}
@@ -36,16 +40,39 @@ def is_possible(spark: Any) -> bool:
     return hasattr(spark, "_jsparkSession")
 
 
-def guarded(rows: Any, step: str) -> tuple[Any, list[Guard]]:
-    """The same rows without those for which a step above the nearest named tables raises, and what was held back."""
-    surgeon = _Surgeon(rows.sparkSession, step)
-    plan = surgeon.walk(rows._jdf.queryExecution().analyzed())
+def session(spark: Any) -> Any:
+    """One for guarded plans, without the views of others."""
+    made = spark.newSession()
+    for name, value in SETTINGS.items():
+        made.conf.set(name, value)
+    return made
+
+
+def computed(rows: Any, needed: frozenset[str] | None, sources: Iterable[str]) -> Any:
+    """The same rows without columns that nobody needs, and that nobody guards, if those could raise."""
+    plan = rows._jdf.queryExecution().analyzed()
+    kept = needs.safe(plan, needs.called(plan, needed), _is_harmless, frozenset(sources))
+    return rows if len(kept) == len(rows.columns) else rows.select(*[f"`{item.name()}`" for item in kept])
+
+
+def guarded(
+    rows: Any, step: str, needed: frozenset[str] | None = None, sources: Iterable[str] = ()
+) -> tuple[Any, list[Guard]]:
+    """The same rows without those for which a step above the nearest named tables raises, and what was held back.
+
+    `needed`: the columns that anybody computes; all unless given.
+    """
+    surgeon = _Surgeon(rows.sparkSession, step, frozenset(sources))
+    plan = rows._jdf.queryExecution().analyzed()
+    plan = surgeon.walk(plan, needs.called(plan, needed))
     return (surgeon.frame(plan) if surgeon.guards else rows), surgeon.guards
 
 
-def evaluable(rows: Any, condition: Any, step: str) -> tuple[Any, list[Guard]]:
+def evaluable(
+    rows: Any, condition: Any, step: str, needed: frozenset[str] | None = None, sources: Iterable[str] = ()
+) -> tuple[Any, list[Guard]]:
     """All rows but those for which the condition raises, whether it holds or not, and what was held back."""
-    kept, found = guarded(rows.where(condition), step)
+    kept, found = guarded(rows.where(condition), step, needed, sources)
     if not found:
         return rows, []
     return frame_of(rows.sparkSession, kept._jdf.queryExecution().analyzed().child()), found
@@ -60,8 +87,8 @@ def frame_of(spark: Any, plan: Any) -> Any:
 
 
 class _Surgeon:
-    def __init__(self, spark: Any, step: str) -> None:
-        self._spark, self._step = spark, step
+    def __init__(self, spark: Any, step: str, sources: frozenset[str]) -> None:
+        self._spark, self._step, self._sources = spark, step, sources
         self._jvm = spark._jvm
         self._catalyst = self._jvm.org.apache.spark.sql.catalyst
         self._e = self._catalyst.expressions
@@ -70,28 +97,31 @@ class _Surgeon:
     def frame(self, plan: Any) -> Any:
         return frame_of(self._spark, plan)
 
-    def walk(self, node: Any) -> Any:
+    def walk(self, node: Any, wanted: Wanted) -> Any:
         kind = node.nodeName()
         if kind == "View":  # a table of the pipeline, which has guards of its own
             return node
-        children = [self.walk(child) for child in items(node.children())]
+        asked = needs.of_children(node, wanted)
+        children = [self.walk(child, of_child) for child, of_child in zip(items(node.children()), asked, strict=True)]
         if children and not any(_keeps_state(child) for child in items(node.children())):
-            risky = self._risky(node, kind)
-            children = [self._guard(child, tried) for child, tried in zip(children, risky, strict=True)]
+            risky = self._risky(node, kind, wanted)
+            children = [self._guard(*each) for each in zip(children, risky, asked, strict=True)]
         return node.withNewChildren(self._seq(children)) if children else node
 
     # --- what may raise ---
 
-    def _risky(self, node: Any, kind: str) -> list[list[Any]]:
+    def _risky(self, node: Any, kind: str, wanted: Wanted) -> list[list[Any]]:
         """For each child, the expressions over it that the step evaluates."""
-        if kind in ("Project", "Filter"):
+        if kind == "Project":
+            return [_worth_trying(needs.chosen(items(node.projectList()), wanted))]
+        if kind == "Filter":
             return [_worth_trying(items(node.expressions()))]
         if kind == "Generate":
             return [_worth_trying(items(node.generator().children()))]
         if kind == "Aggregate":
             inside = [
                 argument
-                for expression in _all(items(node.aggregateExpressions()))
+                for expression in _all(needs.chosen(items(node.aggregateExpressions()), wanted))
                 if expression.nodeName() == "AggregateExpression"
                 for argument in self._arguments(expression)
             ]
@@ -118,22 +148,26 @@ class _Surgeon:
 
     # --- filters ---
 
-    def _guard(self, child: Any, expressions: Sequence[Any]) -> Any:
+    def _guard(self, child: Any, expressions: Sequence[Any], wanted: Wanted) -> Any:
+        if not expressions:
+            return child
+        shown = needs.safe(child, wanted, _is_harmless, self._sources)
         functions = [item for item in _all(expressions) if item.nodeName() == "PythonUDF"]
         for function in reversed(functions):  # the inner ones first
-            child = self._barrier(child, _worth_trying(items(function.children())), self._tried)
+            child = self._barrier(child, _worth_trying(items(function.children())), shown, self._tried)
             if function.evalType() in _ROW_BY_ROW:
-                child = self._barrier(child, [function], self._called)
-        return self._barrier(child, [item for item in expressions if item.nodeName() != "PythonUDF"], self._tried)
+                child = self._barrier(child, [function], shown, self._called)
+        rest = [item for item in expressions if item.nodeName() != "PythonUDF"]
+        return self._barrier(child, rest, shown, self._tried)
 
-    def _barrier(self, child: Any, expressions: Sequence[Any], attempt: Callable[[Any], Any]) -> Any:
+    def _barrier(self, child: Any, expressions: Sequence[Any], shown: list[Any], attempt: Callable[[Any], Any]) -> Any:
         if not expressions:
             return child
         texts = tuple(str(item.sql()) for item in expressions)
         raised = [self._e.IsNull(attempt(item)) for item in expressions]
         told = [self._text_if(flag, text) for flag, text in zip(raised, texts, strict=True)]
         named = [self._alias(text, f"_raised{number}") for number, text in enumerate(told)]
-        tried = self._catalyst.plans.logical.Project(self._seq([*items(child.output()), *named]), child)
+        tried = self._catalyst.plans.logical.Project(self._seq([*shown, *named]), child)
         self.guards.append(Guard(self._step, texts, self.frame(tried)))
         held_back = raised[0]
         for flag in raised[1:]:
@@ -192,14 +226,6 @@ def _answers(call: Callable[..., Any]) -> Callable[..., Any]:
     return attempt
 
 
-def items(scala: Any) -> list[Any]:
-    iterator = scala.iterator()
-    made = []
-    while iterator.hasNext():
-        made.append(iterator.next())
-    return made
-
-
 def _all(expressions: Iterable[Any]) -> list[Any]:
     """The expressions and all that they are made of, outer ones first."""
     found = []
@@ -223,9 +249,13 @@ def _worth_trying(expressions: Iterable[Any]) -> list[Any]:
     for expression in expressions:
         while expression.nodeName() == "Alias":
             expression = expression.child()
-        if any(item.nodeName() not in _HARMLESS for item in _all([expression])):
+        if not _is_harmless(expression):
             made.append(expression)
     return made
+
+
+def _is_harmless(expression: Any) -> bool:
+    return all(item.nodeName() in _HARMLESS for item in _all([expression]))
 
 
 def keeps_state(rows: Any) -> bool:

@@ -91,15 +91,29 @@ class ErrorRate:
 
 
 class Isolation:
-    """One per run of a pipeline, from its first row that made a step raise."""
+    """One per run of a pipeline, from its first row that made a step raise.
+
+    Guards of each query try what that query computes: with them it gives the rows that it gives without them, so that
+    it does not matter which of its batches, repeated ones among them, come with guards.
+    """
 
     def __init__(self, spec: PipelineSpec, context: Context) -> None:
-        for name, value in guards.SETTINGS.items():
-            context.spark.conf.set(name, value)
-        self._spec = spec
-        self.context = replace(context, guarded=True)
-        self.graph = plan.build(spec, self.context)
+        self._spec, self._context = spec, context
+        self._contexts: dict[str, Context] = {}
         self._rates: dict[str, ErrorRate] = {}
+
+    def rows(self, query: Query) -> Any:
+        """Of the query's view, without those that make raise what the query computes."""
+        return guarded_rows(self._spec, query, plan.build(self._spec, self._guarded(query)), self._guarded(query))
+
+    def dead_letters(self) -> Any:
+        return plan.dead_letter_rows(plan.build(self._spec, self._guarded(None)))
+
+    def _guarded(self, query: Query | None) -> Context:
+        name = "" if query is None else query.name
+        if name not in self._contexts:
+            self._contexts[name] = guarded_context(self._spec, query, self._context)
+        return self._contexts[name]
 
     def writer(self, item: Any, is_streamed: bool) -> Callable[[Any, int], None]:
         """For foreachBatch. `is_streamed`: topics know the query's batches by the name of the query."""
@@ -107,7 +121,7 @@ class Isolation:
         rate = self._rates[item.query.name] = ErrorRate(settings.max_error_rate, settings.error_window)
 
         def write(rows: Any, number: int) -> None:
-            state = item.state
+            state, context = item.state, self._guarded(item.query)
             batch = Batch(state.identity, number, state.is_backfill and number == 0, state.prefix, state.is_anew)
             rows = rows.persist()
             try:
@@ -115,7 +129,7 @@ class Isolation:
                 table = rows.sparkSession.table("batch_of_the_sink")
                 prepared = {sink: guards.guarded(sink.prepare(table), f"sink {sink.name}") for sink in item.sinks}
                 held = [guard for _, found in prepared.values() for guard in found]
-                ranges = ranges_of(self._spec, item.query, item.state.offsets, number, self.context.retry_topic)
+                ranges = ranges_of(self._spec, item.query, item.state.offsets, number, context.retry_topic)
                 letters = self._letters(item.query, ranges, rows, held).persist()
                 try:
                     count = letters.count()
@@ -123,12 +137,12 @@ class Isolation:
                     rate.take(number, records, count)
                     if count:
                         named = {"txnAppId": f"{state.prefix}{LETTERS}", "txnVersion": str(number)}
-                        options = {**self.context.spark_options, "topic": self._spec.dead_letter_topic, **named}
+                        options = {**context.spark_options, "topic": self._spec.dead_letter_topic, **named}
                         letters.write.format("penstock").options(**options).mode("append").save()
                 finally:
                     letters.unpersist()
                 if item.late is not None:
-                    item.late.write(number, self.context)
+                    item.late.write(number, context)
                 for sink, (made, _) in prepared.items():
                     sink.write(made, replace(batch, whole_name=state.name) if is_streamed else batch)
             finally:
@@ -138,7 +152,8 @@ class Isolation:
 
     def _letters(self, query: Query, ranges: Ranges, rows: Any, held: list[guards.Guard]) -> Any:
         """What the guards of this batch hold back, in the shape of a topic."""
-        again = plan.build(self._spec, replace(self.context, spark=self.context.spark.newSession(), ranges=ranges))
+        context = self._guarded(query)
+        again = plan.build(self._spec, replace(context, spark=guards.session(context.spark), ranges=ranges))
         self._must_agree(again, query, rows)
         return letters_of(self._spec, query, rows.sparkSession, again, held)
 
@@ -154,6 +169,17 @@ class Isolation:
                 " A step that gives other rows each time (rand(), the current time in a filter) cannot be isolated:"
                 " settings.on_row_error: fail stops at the first error instead"
             )
+
+
+def guarded_context(spec: PipelineSpec, query: Query | None, context: Context) -> Context:
+    """In which a query (None: that of the dead letters) is planned with guards."""
+    wanted = plan.needed(spec, query, context)
+    return replace(context, spark=guards.session(context.spark), guarded=True, needed=wanted)
+
+
+def guarded_rows(spec: PipelineSpec, query: Query, graph: Graph, context: Context) -> Any:
+    wanted = None if context.needed is None else context.needed[query.view]
+    return guards.computed(graph.tables[query.view], wanted, spec.sources)
 
 
 def letters_of(spec: PipelineSpec, query: Query, spark: Any, graph: Graph, held: list[guards.Guard]) -> Any:

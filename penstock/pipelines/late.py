@@ -17,8 +17,8 @@ from penstock.pipelines.admin import ensure_topic
 from penstock.pipelines.checkpoint import QueryState
 from penstock.pipelines.connectors.base import Context
 from penstock.pipelines.formats.dead_letters import LETTER_SETTINGS, as_letters, header
-from penstock.pipelines.guards import items
 from penstock.pipelines.isolation import ranges_of
+from penstock.pipelines.needs import items
 from penstock.pipelines.plan import Query
 from penstock.pipelines.spark.clients import client_for
 from penstock.pipelines.spec import PipelineSpec, SpecError

@@ -12,10 +12,10 @@ import inspect
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from penstock.pipelines import connectors, guards, operators
+from penstock.pipelines import connectors, guards, needs, operators
 from penstock.pipelines.connectors.base import Context, Loaded, Sink
 from penstock.pipelines.durations import spark_interval
 from penstock.pipelines.formats.dead_letters import rejected
@@ -98,8 +98,11 @@ def build(spec: PipelineSpec, context: Context) -> Graph:
     for name, view in spec.views.items():
         with blaming(f"view {name}"):
             for made_name, made in _view(name, view, graph, context).items():
-                rows, found = guards.guarded(made, f"view {name}") if context.guarded else (made, [])
-                graph.guards += found
+                rows = made
+                if context.guarded:
+                    wanted = None if context.needed is None else context.needed.get(made_name)
+                    rows, found = guards.guarded(made, f"view {name}", wanted, spec.sources)
+                    graph.guards += found
                 if view.operator is not None:
                     graph.schemas[made_name] = rows.schema.simpleString()
                 watched = _watched(rows, view.watermark, f"view {name}") if made_name == name else rows
@@ -130,20 +133,22 @@ def dead_letter_rows(graph: Graph) -> Any | None:
 def _add(graph: Graph, spec: PipelineSpec, context: Context, name: str, rows: Any) -> None:
     for expectation in spec.expectations:
         if expectation.view == name:
-            rows = _expecting(graph, context, name, rows, expectation)
+            rows = _expecting(graph, spec, context, name, rows, expectation)
     rows.createOrReplaceTempView(name)
     # By its name, guards of a step see where the step begins.
-    graph.tables[name] = context.spark.table(name) if context.guarded else rows
+    graph.tables[name] = context.spark.table(name) if context.guarded or context.is_named else rows
 
 
-def _expecting(graph: Graph, context: Context, name: str, rows: Any, expectation: Expectation) -> Any:
+def _expecting(
+    graph: Graph, spec: PipelineSpec, context: Context, name: str, rows: Any, expectation: Expectation
+) -> Any:
     from pyspark.sql import functions as F  # noqa: N812
 
     with blaming(f"expectation {expectation.label!r}"):
         # Not known is not met.
         holds = F.coalesce(F.expr(expectation.condition).cast("boolean"), F.lit(False))
         if context.guarded:
-            rows = _guarded_condition(graph, context, name, rows, holds, expectation)
+            rows = _guarded_condition(graph, spec, context, name, rows, holds, expectation)
         if expectation.action == "fail":
             message = f"expectation {expectation.label!r} of {name} is not met: {expectation.condition}"
             return rows.where(F.when(holds, F.lit(True)).otherwise(F.raise_error(F.lit(message))))
@@ -151,16 +156,46 @@ def _expecting(graph: Graph, context: Context, name: str, rows: Any, expectation
             graph.bad.append(
                 rejected(rows.where(~holds), expectation.label, expectation.condition, context.pipeline, name)
             )
+            if name not in spec.sources and guards.is_possible(context.spark):
+                holds = F.when(_computed(rows.columns), holds)  # with AND, Spark would take the two apart
         return rows.where(holds)
 
 
+def _computed(columns: list[str]) -> Any:
+    """Always true, and only to be said of rows whose columns are all computed.
+
+    A row that does not meet an expectation goes to the dead letters with all its columns. If computing them raises
+    there, it must raise here, too: this query tells of the row then. Else Spark would ask the condition first.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    absent = F.array(*[F.col(f"`{name}`").isNull() for name in columns])
+    # Spark moves no condition that is not deterministic; this is the cheapest of them, and the same each time.
+    return F.array_position(absent, F.input_file_name() == "") >= 0
+
+
+def needed(spec: PipelineSpec, query: Query | None, context: Context) -> dict[str, frozenset[str]]:
+    """Table → its columns that a query computes; None: that of the dead letters."""
+    named = replace(context, spark=context.spark.newSession(), is_named=True, guarded=False, ranges={})
+    graph = build(spec, named)
+    if query is None:
+        bad = dead_letter_rows(graph)
+        found = needs.needed([] if bad is None else [bad], graph.tables)
+        judged = [item.view for item in spec.expectations if item.action == "dead-letter"]
+        return found | {view: frozenset(graph.tables[view].columns) for view in judged}
+    rows = graph.tables[query.view]
+    prepared = [make_sink(spec, name, named).prepare(rows) for name in query.sinks]
+    return needs.needed(prepared, graph.tables)
+
+
 def _guarded_condition(
-    graph: Graph, context: Context, name: str, rows: Any, holds: Any, expectation: Expectation
+    graph: Graph, spec: PipelineSpec, context: Context, name: str, rows: Any, holds: Any, expectation: Expectation
 ) -> Any:
     """The rows for which the condition can be evaluated; behind a name, so that guards of views end there."""
     before, after = (f"_{name}_{word}_{len(graph.guards)}" for word in ("before", "after"))
     rows.createOrReplaceTempView(before)
-    kept, found = guards.evaluable(context.spark.table(before), holds, expectation.step)
+    wanted = None if context.needed is None else context.needed.get(name)
+    kept, found = guards.evaluable(context.spark.table(before), holds, expectation.step, wanted, spec.sources)
     graph.guards += found
     kept.createOrReplaceTempView(after)
     return context.spark.table(after)

@@ -43,6 +43,8 @@ class Context:
     from_beginning: bool = False  # a backfill: wherever the spec says to start
     unnamed_retries: str = ""  # the source that takes records of the retry topic that name none
     guarded: bool = False  # rows that make a step raise are held back
+    needed: Mapping[str, frozenset[str]] | None = None  # if guarded: table → columns that anybody computes
+    is_named: bool = False  # tables stand in plans by their names, as they do if guarded
     ranges: Mapping[str, Any] | None = None  # source → offsets: a plain table of exactly these records
     between_ms: tuple[int, int] | None = None  # of these records those with a timestamp from the one up to the other
     lookups: frozenset[str] = frozenset()  # sources that others look things up in: read whole before anything else

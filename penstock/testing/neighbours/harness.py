@@ -82,10 +82,16 @@ class World:
                 self.zookeeper.start()
             for broker in self.brokers:
                 broker.start()
+            self.until(lambda: self._live() == len(self.brokers), "all brokers know each other")
         except BaseException:
             self.close()
             raise
         return self
+
+    def _live(self) -> int:
+        from confluent_kafka.admin import AdminClient
+
+        return len(AdminClient({"bootstrap.servers": self.bootstrap, **CLIENT}).list_topics(timeout=30).brokers)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -166,11 +172,18 @@ class World:
 
     def ended(self, topic: str, partitions: int = 2) -> int:
         """How many offsets a read_committed reader may go through: cheap, and never below what it would see."""
-        from confluent_kafka import Consumer, TopicPartition
+        from confluent_kafka import Consumer, KafkaException, TopicPartition
 
         reader = Consumer(self._reader(), logger=None)
+        deadline = time.monotonic() + 60
         try:
-            return sum(reader.get_watermark_offsets(TopicPartition(topic, p), 30)[1] for p in range(partitions))
+            while True:
+                try:
+                    return sum(reader.get_watermark_offsets(TopicPartition(topic, p), 30)[1] for p in range(partitions))
+                except KafkaException:  # a leader was killed, and the next one is not known yet
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.3)
         finally:
             reader.close()
 
