@@ -32,12 +32,13 @@ Seen = tuple[dict[str, float], dict[str, float]]
 
 
 @contextlib.contextmanager
-def penstock_cluster(**settings: str) -> Iterator[targets.Target]:
+def penstock_cluster(watched: bool = True, **settings: str) -> Iterator[targets.Target]:
     folder = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
     base = free_ports(3)
     wanted = {"zookeeper.session.timeout.ms": str(SESSION_MS), **{k.replace("_", "."): v for k, v in settings.items()}}
     try:
-        cluster = local.start(folder, 3, base, free_port(), wanted, tuple(stalls.command()))
+        module = stalls.command() if watched else ["-m", "penstock.broker"]
+        cluster = local.start(folder, 3, base, free_port(), wanted, module)
         rows = {row.name: row for row in local.status(folder)}
         ports = [cluster.broker_port(n) for n in cluster.broker_ids]
         pids = [rows[f"broker-{n}"].pid or 0 for n in cluster.broker_ids]

@@ -15,10 +15,11 @@ from penstock.replication import reads
 
 
 class GeneralWay:
-    """`served` counts answers with records that were compared, `empty` looks that found nothing."""
+    """`served` counts answers with records that were compared, `empty` looks that found nothing; `by_followers` both of
+    followers."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.served = self.empty = 0
+        self.served = self.empty = self.by_followers = 0
         self.differences: list[str] = []
         read = UsualFetch._read
 
@@ -31,7 +32,22 @@ class GeneralWay:
         patch.setattr(UsualFetch, "_read", both)
 
     def compare(self, usual: Any, offset: int, found: Any) -> None:
-        fetched = reads.fetch(usual._partition, offset, usual._limit, usual._bound, leader_only=False)
+        if usual.follows:
+            self.by_followers += 1
+            asked = usual.asked
+            fetched = reads.follower_fetch(
+                usual._partition,
+                usual._replica_id,
+                usual._replica_epoch,
+                offset,
+                asked.log_start_offset,
+                usual._limit,
+                current_leader_epoch=asked.current_leader_epoch,
+                last_fetched_epoch=asked.last_fetched_epoch,
+                update=False,
+            )
+        else:
+            fetched = reads.fetch(usual._partition, offset, usual._limit, usual._bound, leader_only=False)
         if found is None:
             self.empty += 1
             if fetched.error or fetched.size:

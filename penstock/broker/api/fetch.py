@@ -16,6 +16,7 @@ from penstock.broker.api.spec import ApiSpec
 from penstock.broker.fetch import sliced
 from penstock.broker.fetch import usual as usual_fetch
 from penstock.broker.fetch.codec import FIRST_WITH_TOPIC_ID, FetchPartition, FetchRequest, encode_fetch, parse_fetch
+from penstock.broker.fetch.remembered import remember
 from penstock.broker.fetch.sessions import FetchContext, FetchSessionCache
 from penstock.broker.metadata.leader_hints import leader_hints
 from penstock.broker.network.connection import Connection, Slot
@@ -103,7 +104,7 @@ class FetchHandler:
             return
         finally:
             cold.wait_again()
-        usual_fetch.remember(self, connection, request, context, position, end)
+        remember(self, connection, request, context, results, position, end)
         if self.answers_now(request, context, results):
             self.answer(connection, slot, correlation_id, request, context, results)
             connection.mark_dirty()

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.fetch.sessions import CLOSE_EPOCH, NO_SESSION, FetchContext
-from penstock.broker.fetch.shape import FetchShape, shape_of
+from penstock.broker.fetch.sessions import CLOSE_EPOCH, FetchContext
+from penstock.broker.fetch.shape import FetchShape
 from penstock.broker.network.connection import Connection, Slot
 from penstock.broker.network.outbox import SMALL_REGION_BYTES, read_if_warm
 from penstock.log import cold
@@ -39,8 +39,10 @@ _UNUSUAL: Shared = ((), b"", -1)
 class UsualFetch:
     """The usual fetch of one connection, and its long poll while it waits (see `replication.waits.Poll`)."""
 
-    __slots__ = ("_also", "_bound", "_connection", "_correlation_id", "_deadline", "_handler", "_image", "_kind",
-                 "_leader_epoch", "_limit", "_max_wait_seconds", "_offset", "_partition", "_request", "_rules",
+    follows = False  # whether it is a follower's: then its offset is an acknowledgement
+
+    __slots__ = ("_also", "_bound", "_bytes", "_connection", "_correlation_id", "_deadline", "_handler", "_image",
+                 "_kind", "_leader_epoch", "_limit", "_max_wait_seconds", "_offset", "_partition", "_request", "_rules",
                  "_session", "_shape", "_slot", "_timer", "_topic", "asked", "done", "min_bytes")  # fmt: skip
 
     def __init__(
@@ -60,6 +62,7 @@ class UsualFetch:
         self._topic = partition.topic
         self._leader_epoch = named.current_leader_epoch
         self._bound = bound
+        self._bytes = handler.stats.replicated_bytes if self.follows else handler.stats.fetched_bytes
         self._kind = (request.version, bound)
         self._limit = min(named.max_bytes, handler.limit_bytes(request))
         waits = min(request.min_bytes, handler.limit_bytes(request)) > 0
@@ -83,6 +86,8 @@ class UsualFetch:
         session = self._session
         if (CLOSE_EPOCH if session is None else session.epoch) != self._shape.epoch_in(buffer, position):
             return False
+        if self.follows and not self._acknowledged(offset):
+            return False
         found = self._read(offset)
         handler = self._handler
         if found is _UNUSUAL or (found is None and not self._may_wait()):
@@ -97,10 +102,14 @@ class UsualFetch:
         _, part, size = found
         if session is not None:
             session.sent(self.asked, self._partition.log)
-        handler.stats.fetched_bytes.value += size
+        self._bytes.value += size
         answer = self._shape.answer(correlation_id, 0 if session is None else session.id, part)
         connection.answer(answer, dispatcher.now, handler.route.stats)
         return True
+
+    def _acknowledged(self, offset: int) -> bool:
+        """A follower says how far it is; False if only the general way can tell what that means."""
+        raise NotImplementedError
 
     def _holds(self) -> bool:
         """Whether everything that its last general fetch found is as it was."""
@@ -127,12 +136,15 @@ class UsualFetch:
             partition.written()
         log = partition.log
         high_watermark, last_stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
+        log_end = log.log_end_offset
         upper = high_watermark if self._bound == Bound.HIGH_WATERMARK else last_stable
-        if not start <= offset <= log.log_end_offset:
+        if self.follows:
+            upper = log_end
+        if not start <= offset <= log_end:
             return _UNUSUAL
         if offset >= upper:
             return None
-        key = (partition, offset, self._limit, high_watermark, last_stable, start, partition.changes, log)
+        key = (partition, offset, self._limit, high_watermark, last_stable, start, upper, partition.changes, log)
         shared = self._handler.shared.get(self._kind)
         if shared is not None and shared[0] == key:
             return shared
@@ -241,7 +253,7 @@ class UsualFetch:
         assert slot is not None
         if session is not None:
             session.sent(self.asked, self._partition.log)
-        self._handler.stats.fetched_bytes.value += size
+        self._bytes.value += size
         slot.parts = (self._shape.answer(self._correlation_id, 0 if session is None else session.id, part),)
         connection.waited()
         return True
@@ -274,36 +286,3 @@ class UsualFetch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def remember(
-    handler: FetchHandler, connection: Connection, request: FetchRequest, context: FetchContext, position: int, end: int
-) -> None:  # fmt: skip
-    """After a general fetch was read: whether the next one may take the short way."""
-    if not request.partitions and not request.forgotten and context.session is not None:
-        return  # a session goes on as it was
-    connection.usual_fetch = None
-    session = context.session
-    if (
-        request.replica_id >= 0
-        or request.min_bytes > 1
-        or len(request.partitions) != 1
-        or handler.broker.quotas is not None
-    ):
-        return
-    asked = request.partitions[0]
-    if asked.last_fetched_epoch != NO_EPOCH:
-        return
-    if session is None and (request.session_id, request.session_epoch) != (NO_SESSION, CLOSE_EPOCH):
-        return  # it wanted or ended one: the next request will not
-    partition = handler.find(request, asked)
-    if not isinstance(partition, Partition):
-        return
-    if session is not None and not context.incremental:
-        return  # its next request will look different
-    bound = handler.bound(request)
-    shape = shape_of(request, connection.buffer, position, end, bound)
-    if shape is not None:
-        connection.usual_fetch = UsualFetch(handler, connection, request, shape, session, partition, bound)
-        if session is not None:
-            session.usual = connection.usual_fetch
