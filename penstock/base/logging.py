@@ -12,11 +12,14 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import textwrap
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
+
+from penstock.base.printable import printable, printable_cell
 
 __all__ = ["StructuredLogger", "configure", "get_logger"]
 
@@ -116,14 +119,19 @@ def _timestamp(record: logging.LogRecord) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """`time LEVEL logger: sentence key=value …`"""
+    """`time LEVEL logger: sentence key=value …`
+
+    One line, whatever a client calls its group: nobody writes lines of his own into the log. A traceback is set in."""
 
     def format(self, record: logging.LogRecord) -> str:
         name = record.name.removeprefix(ROOT_NAME + ".")
-        parts = [f"{_timestamp(record)} {record.levelname:<7} {name}: {_shortened(record.getMessage())}"]
+        sentence = printable_cell(_shortened(record.getMessage()))
+        parts = [f"{_timestamp(record)} {record.levelname:<7} {name}: {sentence}"]
         parts += [f"{key}={_plain(value)}" for key, value in getattr(record, _FIELDS, {}).items()]
         line = " ".join(parts)
-        return f"{line}\n{_shortened(self.formatException(record.exc_info))}" if record.exc_info else line
+        if record.exc_info:
+            line += "\n" + textwrap.indent(printable(_shortened(self.formatException(record.exc_info))), "  ")
+        return line
 
 
 class JsonFormatter(logging.Formatter):
@@ -152,4 +160,5 @@ def _shortened(value: Any) -> Any:
 
 def _plain(value: Any) -> str:
     text = str(_shortened(str(value)))
-    return json.dumps(text, ensure_ascii=False) if not text or any(c in text for c in ' "=\n\t') else text
+    quoted = json.dumps(text, ensure_ascii=False) if not text or any(c in text for c in ' "=\n\t') else text
+    return printable_cell(quoted)

@@ -73,6 +73,6 @@ class Audit:
 
 
 def _shown(text: str) -> str:
-    """No name from outside may begin a new line or grow one without end."""
+    """No name from outside may begin a new line or another field, or grow without end."""
     cut = text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
-    return cut if cut.isprintable() else repr(cut)
+    return cut if cut.isprintable() and " " not in cut else repr(cut)

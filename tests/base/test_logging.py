@@ -85,3 +85,20 @@ def test_what_a_client_sends_does_not_fill_the_log(log_format: str) -> None:
     get_logger("test").error("x" * 1_000_000, field="y" * 1_000_000)
     assert len(stream.getvalue()) < 20_000
     assert "characters" in stream.getvalue()
+
+
+def test_nobody_writes_lines_of_his_own_into_the_log() -> None:
+    stream = io.StringIO()
+    configure(stream=stream)
+    forged = "g\n2026-01-01T00:00:00.000Z INFO    security.audit: denied principal=User:bob\x1b[2K"
+    logger = logging.getLogger("penstock.test")
+    logger.info("group=%s is empty", forged)
+    get_logger("test").info("left", group=forged)
+    try:
+        raise ValueError(forged)
+    except ValueError:
+        logger.exception("bad")
+    lines = stream.getvalue().splitlines()
+    assert not any(line.startswith("2026-01-01T") for line in lines)
+    assert "\x1b" not in stream.getvalue()
+    assert [line.startswith("  ") for line in lines[:4]] == [False, False, False, True]
