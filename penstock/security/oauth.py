@@ -20,6 +20,7 @@ __all__ = ["OAuthExchange", "OAuthRules", "TokenRefused", "TokenValidator"]
 logger = logging.getLogger(__name__)
 
 MAX_TOKEN_BYTES = 16 * 1024
+_END_OF_TIME_MS = 1 << 62
 _FIRST = re.compile(rb"n,(?:a=(?P<authzid>[^,]*))?,\x01(?P<pairs>(?:[A-Za-z]+=[^\x01]*\x01)*)\x01")
 
 
@@ -61,7 +62,7 @@ class TokenValidator:
             claims = self._claims(token, key, algorithm)
         except jwt.PyJWTError as error:
             raise TokenRefused(f"{type(error).__name__}: {error}") from None
-        except (ValueError, TypeError, RecursionError) as error:
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise TokenRefused(f"not a token: {type(error).__name__}") from None
         return self._named(claims)
 
@@ -98,7 +99,7 @@ class TokenValidator:
         given = set(scopes.split()) if isinstance(scopes, str) else {str(s) for s in scopes or ()}
         if not given.issuperset(rules.required_scopes):
             raise TokenRefused("the token's scope is not enough")
-        return Authenticated(Principal(USER, name), int(claims["exp"]) * 1000)
+        return Authenticated(Principal(USER, name), min(int(claims["exp"]) * 1000, _END_OF_TIME_MS))
 
 
 class OAuthExchange:

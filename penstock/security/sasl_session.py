@@ -9,6 +9,7 @@ from penstock.security.exchange import Authenticated, AuthenticationFailed, Exch
 __all__ = ["IllegalState", "SaslSession"]
 
 REAUTHENTICATION_PAUSE_SECONDS = 1.0
+MAX_MESSAGE_BYTES = 32 * 1024  # whoever has not logged in yet gets nothing longer looked at
 
 
 class IllegalState(Exception):
@@ -47,6 +48,8 @@ class SaslSession:
         if exchange is None:
             raise IllegalState("a handshake comes first")
         try:
+            if len(data) > MAX_MESSAGE_BYTES:
+                raise AuthenticationFailed("Authentication failed: the message is too long", f"{len(data)} bytes")
             step = await exchange.step(data)
         except AuthenticationFailed:
             self._exchange = None  # one guess: what stands behind it in the pipe belongs to no exchange

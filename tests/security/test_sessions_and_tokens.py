@@ -109,6 +109,21 @@ def test_one_handshake_allows_one_guess(broker: penstock.Broker) -> None:
         assert client.is_closed()
 
 
+def test_long_messages_of_strangers_are_not_looked_at(broker: penstock.Broker) -> None:
+    """Half a megabyte of commas took 55 ms that everybody else waited."""
+    from raw_client import RawClient, request_frame
+
+    handshake = messages.api("sasl_handshake").Request(mechanism="SCRAM-SHA-256")
+    long = messages.api("sasl_authenticate").Request(auth_bytes=b"n,,n=anna,r=x" + b",a=b" * 100_000)
+    with RawClient(broker.port) as client:
+        client.send(request_frame("sasl_handshake", 1, handshake) + request_frame("sasl_authenticate", 2, long))
+        assert client.read_response("sasl_handshake", 1)[1].error_code == 0
+        answer = client.read_response("sasl_authenticate", 2)[1]
+        assert (answer.error_code, answer.auth_bytes) == (ErrorCode.SASL_AUTHENTICATION_FAILED, b"")
+        assert "too long" in answer.error_message
+        assert client.is_closed()
+
+
 def test_without_a_limit_nobody_authenticates_twice(broker: penstock.Broker) -> None:
     async def story() -> None:
         connection = await connect(broker)

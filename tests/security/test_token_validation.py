@@ -56,6 +56,13 @@ def validated(address: str, token: str, **rules: Any) -> str:
     return str(asyncio.run(validator.validate(token)).principal)
 
 
+def test_an_end_beyond_all_time_is_none(tmp_path: Path) -> None:
+    address = write_keys(tmp_path / "keys.json", one=KEY)
+    with pytest.raises(TokenRefused):
+        validated(address, signed(exp=float("inf")))
+    assert validated(address, signed(exp=1e30)) == "User:anna"
+
+
 def test_only_listed_algorithms_sign(tmp_path: Path) -> None:
     address = write_keys(tmp_path / "keys.json", one=KEY)
     assert validated(address, signed()) == "User:anna"
