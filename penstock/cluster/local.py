@@ -234,11 +234,13 @@ def _birth(pid: int) -> str:
 def _is_alive(pid: int) -> bool:
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)  # our own child must not stay a zombie
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in ("Z", "X")  # dead, even if nobody has asked for its exit code yet
+    # One that nobody has asked for its exit code yet is dead. One whose first thread is dead is not: a killed process
+    # keeps its ports until the last of its threads is gone.
+    for task in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):
+            if task.read_text().rpartition(")")[2].split()[0] not in ("Z", "X"):
+                return True
+    return False
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -114,3 +116,23 @@ def test_a_pid_that_another_program_got_is_not_ours(tmp_path: Path) -> None:
     (tmp_path / "broker-1").mkdir()
     (tmp_path / "broker-1" / "pid").write_text(f"{os.getpid()} 12345\n")
     assert local.stop(tmp_path) == []
+
+
+FIRST_THREAD_GONE = """
+import ctypes, os, sys, threading
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0))).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_lives_until_the_last_of_its_threads_is_gone() -> None:
+    """A killed broker may still hold its port while its first thread is a zombie already."""
+    with subprocess.Popen([sys.executable, "-c", FIRST_THREAD_GONE], stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        stat = Path(f"/proc/{process.pid}/stat")
+        while stat.read_text().rpartition(")")[2].split()[0] != "Z":
+            time.sleep(0.01)
+        assert local._is_alive(process.pid)
+        process.stdin.close()
+        process.wait()
+        assert not local._is_alive(process.pid)
