@@ -32,15 +32,14 @@ class Cut(Simulation):
 
     def __init__(self, seed: int, loop: VirtualLoop, cut: Callable[[SimCluster, int, int], None]) -> None:
         world = World(seed, loop)
-        super().__init__(world, Checker(world.log), 0.0)
+        super().__init__(world, Checker(world.log), 0.0, partitions=1)
         self.node_count = 3
-        self.places = [WHERE]
         self._cut = cut
         self.acknowledged_behind_the_cut = 0
         self.fenced: set[int] = set()
 
     async def run(self) -> None:
-        self._create_topic()
+        self._create_topic(TOPIC, 1)
         for node_id in (1, 2, 3):
             node = self.cluster.nodes[node_id] = SimNode(node_id, self.cluster)
             node.boot()

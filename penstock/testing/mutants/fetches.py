@@ -7,13 +7,32 @@ from typing import Final
 from penstock.testing.mutants.model import Mutant
 
 _USUAL: Final = "penstock/broker/fetch/usual.py"
+_IN_SYNC: Final = "penstock/replication/in_sync.py"
 _PARTITION: Final = "penstock/replication/partition.py"
+_FOLLOWER: Final = "penstock/broker/fetch/usual_follower.py"
+_BY_FOLLOWERS: Final = "tests/broker/test_usual_followers.py::test_what_does_not_hold_any_longer_acknowledges_nothing"
 _VERIFICATIONS: Final = "penstock/log/verifications.py"
 _MAINTENANCE: Final = "penstock/log/maintenance.py"
 _MEANWHILE: Final = "tests/broker/test_usual_fetch_meanwhile.py::"
 _NEWS: Final = "tests/replication/test_news.py::"
 
 MUTANTS: Final = [
+    Mutant(
+        "short-way-of-a-former-life",
+        _FOLLOWER,
+        "or not partition.accepts_broker_epoch(self._replica_id, self._replica_epoch)",
+        "or False",
+        "a late fetch of a broker's earlier life acknowledges records that its present life may lack",
+        _BY_FOLLOWERS,
+    ),
+    Mutant(
+        "short-way-under-another-epoch",
+        _FOLLOWER,
+        "and self._leader_epoch == partition.leader_epoch",
+        "and True",
+        "a follower that may have diverged acknowledges what it has instead",
+        _BY_FOLLOWERS,
+    ),
     Mutant(
         "usual-fetch-alone",
         _USUAL,
@@ -25,8 +44,8 @@ MUTANTS: Final = [
     Mutant(
         "shared-beyond-limits",
         _USUAL,
-        "key = (partition, offset, self._limit, high_watermark, last_stable, start, partition.changes, log)",
-        "key = (partition, offset, high_watermark, last_stable, start, partition.changes, log)",
+        "key = (partition, offset, self._limit, high_watermark, last_stable, start, upper, partition.changes, log)",
+        "key = (partition, offset, high_watermark, last_stable, start, upper, partition.changes, log)",
         "a consumer gets what another one with a larger limit asked for",
         _MEANWHILE + "test_what_is_shared_is_as_new_and_as_large_as_each_of_them_may_have",
     ),
@@ -57,7 +76,7 @@ MUTANTS: Final = [
     ),
     Mutant(
         "isr-change-stirs-nobody",
-        _PARTITION,
+        _IN_SYNC,
         "self.stir()",
         "pass",
         "a follower that left the ISR rests in its session, and its fetches never let it join",

@@ -6,6 +6,7 @@ from typing import Final
 
 from penstock.testing.mutants.model import Mutant
 
+_IN_SYNC: Final = "penstock/replication/in_sync.py"
 _PARTITION: Final = "penstock/replication/partition.py"
 _WAITS: Final = "penstock/replication/partition_waits.py"
 _FOLLOWERS: Final = "penstock/replication/followers.py"
@@ -16,7 +17,7 @@ _PLAN: Final = "penstock/replication/fetch_plan.py"
 MUTANTS: Final = [
     Mutant(
         "hw-ignores-joining",
-        _PARTITION,
+        _IN_SYNC,
         "return self.isr if proposal is None else self.isr + proposal.joining",
         "return self.isr",
         "a member that the controller has recorded already may lack what counts as committed",
@@ -24,7 +25,7 @@ MUTANTS: Final = [
     ),
     Mutant(
         "joins-before-epoch-start",
-        _PARTITION,
+        _IN_SYNC,
         "if follower.log_end_offset < max(self.log.high_watermark, self.leader_epoch_start_offset):",
         "if follower.log_end_offset < self.log.high_watermark:",
         "a follower joins without records that were committed before this leader's time",
@@ -40,7 +41,7 @@ MUTANTS: Final = [
     ),
     Mutant(
         "isr-change-without-lives",
-        _PARTITION,
+        _IN_SYNC,
         "return -1 if follower is None else follower.broker_epoch",
         "return -1",
         "AlterPartition names no broker epochs: a restarted member is recorded as in sync",
@@ -156,7 +157,7 @@ MUTANTS: Final = [
     ),
     Mutant(
         "own-min-isr",
-        _PARTITION,
+        _IN_SYNC,
         "return self._recorded_min_isr or min(int(self.log.config.min_insync_replicas), len(self.replicas))",
         "return min(int(self.log.config.min_insync_replicas), len(self.replicas))",
         "leader and controller go by two different min ISRs",
@@ -164,7 +165,7 @@ MUTANTS: Final = [
     ),
     Mutant(
         "late-request-of-a-former-life",
-        _PARTITION,
+        _IN_SYNC,
         "if follower is not None and broker_epoch < follower.broker_epoch:",
         "if follower is not None and broker_epoch < -1:",
         "a late request counts although the successor of its process has fetched",
@@ -172,7 +173,7 @@ MUTANTS: Final = [
     ),
     Mutant(
         "another-life-joins",
-        _PARTITION,
+        _IN_SYNC,
         "if broker_epoch is None or (follower.broker_epoch != -1 and follower.broker_epoch != broker_epoch):",
         "if broker_epoch is None:",
         "a follower is proposed for the ISR by fetches of its former life",
@@ -180,7 +181,7 @@ MUTANTS: Final = [
     ),
     Mutant(
         "laggards-stay",
-        _PARTITION,
+        _IN_SYNC,
         "and follower.caught_up(end_offset, now_ms, self.lag_time_max_ms)",
         "and follower.broker_id >= 0",
         "a dead member stays in the ISR and stops all commits",
@@ -188,7 +189,7 @@ MUTANTS: Final = [
     ),
     Mutant(
         "shrinks-under-a-proposal",
-        _PARTITION,
+        _IN_SYNC,
         "if not self.is_leader or self.isr_proposal is not None:",
         "if not self.is_leader:",
         "two ISR changes are in flight: one overtakes the other",
@@ -196,7 +197,7 @@ MUTANTS: Final = [
     ),
     Mutant(
         "any-recorded-isr",
-        _PARTITION,
+        _IN_SYNC,
         "if leader_epoch != self.leader_epoch or not 0 <= partition_epoch - self.partition_epoch <= 1:",
         "if leader_epoch != self.leader_epoch:",
         "an answer skips metadata that explains it",
@@ -204,7 +205,7 @@ MUTANTS: Final = [
     ),
     Mutant(
         "refusal-forgets-joining",
-        _PARTITION,
+        _IN_SYNC,
         "if error in (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED):",
         "if error:",
         "a member that may be recorded is not waited for any more",
