@@ -18,6 +18,7 @@ SECTIONS = {
     "coordinators": "bench.coordinator_scenarios",
     "cluster": "bench.cluster_scenarios",
     "wide": "bench.wide_scenarios",
+    "security": "bench.secured_scenarios",
     "spark": "bench.spark_scenarios",
     "pipelines": "bench.pipeline_scenarios",
 }

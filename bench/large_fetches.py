@@ -54,14 +54,20 @@ def rows(sides: dict[str, Served], rounds: int, seconds: float, tls: ssl.SSLCont
     ]
 
 
+def trusting() -> ssl.SSLContext:
+    """A client that takes any certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
 def tls_rows(sides: dict[str, Served], rounds: int, seconds: float) -> list[Row]:
-    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
-    return rows(sides, rounds, seconds, trusting)
+    return rows(sides, rounds, seconds, trusting())
 
 
 @contextlib.contextmanager
-def stage() -> Iterator[dict[str, Served]]:
+def both_with_tls() -> Iterator[dict[str, Served]]:
+    """One broker and one Kafka, each with a plain listener and one with TLS."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name, contextlib.ExitStack() as stack:
         pem = Path(name) / "broker.pem"
         issued = Authority.create().issue("localhost", ["localhost", "127.0.0.1"])
@@ -82,6 +88,12 @@ def stage() -> Iterator[dict[str, Served]]:
             **keys,
         }
         sides["kafka"] = Served(stack.enter_context(targets.kafka_broker(settings=settings)), tls)
+        yield sides
+
+
+@contextlib.contextmanager
+def stage() -> Iterator[dict[str, Served]]:
+    with both_with_tls() as sides:
         megabyte = load.produce_frame(TOPIC, 0, load.one_batch(1000, 1000))
         for side in sides.values():
             create_topic(side.target.port, TOPIC)

@@ -120,9 +120,13 @@ def check_produce(port: int, request: bytes, version: int = 9) -> int:
             time.sleep(0.1)
 
 
-def pipelined(port: int, request: bytes, answer_bytes: int, in_flight: int, seconds: float) -> Result:
+def pipelined(
+    port: int, request: bytes, answer_bytes: int, in_flight: int, seconds: float, tls: ssl.SSLContext | None = None
+) -> Result:
     """One connection that always has `in_flight` copies of `request` on the way."""
     connection = connect(port)
+    if tls is not None:
+        connection = tls.wrap_socket(connection)
     buffer = bytearray(1 << 20)
     window = request * in_flight
     size = len(request)

@@ -146,6 +146,12 @@ class ProduceHandler:
         dispatcher = self.dispatcher
         if connection.metered_at is dispatcher.now and not self.meters_time:
             connection.unmetered_bytes += end - position
+            # handle_frame for the usual shape, spelled out: a call less for every produce
+            shape = connection.produce_shape
+            if shape is not None:
+                records = shape.match(connection.buffer, version, position, end)
+                if records is not None and self._append_shaped(connection, shape, correlation_id, *records):
+                    return
             self.handle_frame(connection, version, correlation_id, position, end)
             return
         quotas = self.broker.quotas
