@@ -21,8 +21,9 @@ from typing import Any
 
 from bench import processes, report
 from bench.pipeline_latency import latency_rows
+from bench.pipeline_throughput import create, throughput_rows
 from bench.report import Row
-from bench.stage import whole
+from bench.stage import Stage
 from bench.targets import Target, penstock_broker
 
 SECTION = "Pipelines: what they cost"
@@ -31,12 +32,22 @@ LONGEST_SECONDS = 300.0
 PENSTOCK = Path(sys.executable).with_name("penstock")
 
 
-def run(rounds: int, seconds: float) -> list[Row]:
-    with penstock_broker({"num.partitions": "2", "group.initial.rebalance.delay.ms": "0"}) as target:
-        with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
-            folder = Path(name)
-            rows = [*_cold_rows(target, folder, rounds), *_warm_rows(target, folder, seconds)]
-        return [*rows, *latency_rows(target, seconds)]
+def cold(target: Target, rounds: int, seconds: float) -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
+        return _cold_rows(target, Path(name), rounds)
+
+
+def warm(target: Target, rounds: int, seconds: float) -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
+        return _warm_rows(target, Path(name), seconds)
+
+
+def latency(target: Target, rounds: int, seconds: float) -> list[Row]:
+    return latency_rows(target, seconds)
+
+
+def throughput(target: Target, rounds: int, seconds: float) -> list[Row]:
+    return throughput_rows(target, rounds)
 
 
 # --- cold ---
@@ -127,7 +138,7 @@ def _until_first_row(target: Target, name: str, *, seconds: int) -> float:
     out = f"{name}-{uuid.uuid4().hex[:6]}"
     spec = {**_copying(out, _filled(target, 1), out), "trigger": {"interval": f"{seconds} second"}}
     with SyncClient(target.bootstrap) as client:
-        _create(target, out)
+        create(target, out)
         began = time.perf_counter()
         PipelineStore(client).apply(from_data(spec))
         _wait_for(lambda: _ends(target, out) > 0)
@@ -167,7 +178,7 @@ def _filled(target: Target, count: int) -> str:
     from confluent_kafka import Producer
 
     topic = f"in-{uuid.uuid4().hex[:6]}"
-    _create(target, topic)
+    create(target, topic)
     producer = Producer({"bootstrap.servers": target.bootstrap})
     for number in range(count):
         producer.produce(topic, json.dumps({"id": number}).encode())
@@ -175,10 +186,8 @@ def _filled(target: Target, count: int) -> str:
     return topic
 
 
-def _create(target: Target, topic: str) -> None:
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    AdminClient({"bootstrap.servers": target.bootstrap}).create_topics([NewTopic(topic, 2, 1)])[topic].result(60)
+def _stand_up() -> contextlib.AbstractContextManager[Target]:
+    return penstock_broker({"num.partitions": "2", "group.initial.rebalance.delay.ms": "0"})
 
 
-STAGES = whole(run)
+STAGES = [Stage({"cold": cold, "warm": warm, "latency": latency, "throughput": throughput}, _stand_up)]

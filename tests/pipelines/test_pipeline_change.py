@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 from penstock.cli.main import run as penstock
 from penstock.client.sync import SyncClient
 from penstock.operate.errors import UserError
+from penstock.operate.groups import commit_offsets
 from penstock.operate.repoint import GroupMove, plan_repoint, repoint
 from penstock.operate.session import Session
 from penstock.pipelines import ending
@@ -147,6 +148,60 @@ def test_a_pipeline_and_whoever_reads_it_are_re_pointed_together(
     assert set(committed(broker.bootstrap, f"behind-{mark}", replayed).values()) == {-1001}
     for spec in (writer, reader, other):
         assert penstock(["pipeline", "delete", spec.name, "--yes", *there]) == 0
+
+
+@pytest.mark.parametrize("survived", range(4))
+def test_re_pointing_that_ends_after_any_of_its_writes_is_completed_by_a_repetition(
+    survived: int,
+    broker: Any,
+    new_topic: Callable[..., str],
+    produce: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Given a writer, two readers and a group outside, all at the end of what was written,
+    out = new_topic(label="out")
+    replayed = new_topic(name=f"{out}.v2")
+    produce(out, ["{}"] * 3, partition=0)
+    produce(replayed, ["{}"] * 5, partition=0)
+    mark, there = uuid.uuid4().hex[:6], ["-b", broker.bootstrap]
+    names = [f"{name}-{mark}" for name in ("writer", "one", "two")]
+    with SyncClient(broker.bootstrap) as client:
+        store = PipelineStore(client)
+        for name, source, sink in zip(names, ("orders", out, out), (out, "a", "b"), strict=True):
+            sources = {"s": {"topic": source, "format": {"type": "json", "schema": "id INT"}}}
+            store.apply(from_data({"name": name, "sources": sources, "sinks": {"o": {"from": "s", "topic": sink}}}))
+            assert penstock(["pipeline", "stop", name, *there]) == 0
+        for group in (f"penstock.{names[1]}", f"penstock.{names[2]}", f"outside-{mark}"):
+            commit(broker.bootstrap, group, out, {0: 3, 1: 0})
+        # when it is cut off after some of what it writes, then repeated,
+        written = 0
+
+        def counted(write: Callable[..., Any]) -> Callable[..., Any]:
+            def attempt(*arguments: Any, **more: Any) -> Any:
+                nonlocal written
+                if written == survived:
+                    raise KeyboardInterrupt
+                written += 1
+                return write(*arguments, **more)
+
+            return attempt
+
+        session = Session(broker.bootstrap, None, None)
+        with monkeypatch.context() as patch:
+            patch.setattr(PipelineStore, "apply", counted(PipelineStore.apply))
+            patch.setattr("penstock.operate.repoint.commit_offsets", counted(commit_offsets))
+            with pytest.raises(KeyboardInterrupt):
+                repoint(session, plan_repoint(session, names[0], ".v2"), groups=True)
+        repoint(session, plan_repoint(session, names[0], ".v2"), groups=True)
+        # then all are where they would be.
+        now = store.all()
+        assert now[names[0]].parsed().sinks["o"].options["topic"] == replayed and now[names[0]].generation == 3
+        for name in names[1:]:
+            assert now[name].parsed().sources["s"].options["topic"] == replayed and now[name].discard_state
+            assert now[name].begin == {replayed: {"0": 5, "1": 0}} and now[name].generation == 3
+        assert committed(broker.bootstrap, f"outside-{mark}", replayed) == {0: 5, 1: 0}
+        for name in names:
+            assert penstock(["pipeline", "delete", name, "--yes", *there]) == 0
 
 
 @pytest.mark.spark

@@ -67,7 +67,7 @@ def _settings(near: World, far: World) -> dict[str, str]:
         "replication.factor": "1",
         **{f"{name}.topic.replication.factor": "1" for name in ("checkpoints", "heartbeats", "offset-syncs")},
         **{f"{name}.storage.replication.factor": "1" for name in ("config", "offset", "status")},
-        "exactly.once.source.support": "enabled",
+        "far.exactly.once.source.support": "enabled",  # of the workers that write there; without a name it says nothing
         "dedicated.mode.enable.internal.rest": "true",
         "listeners": f"http://127.0.0.1:{free_port()}",
         "near.consumer.isolation.level": "read_committed",
@@ -79,9 +79,9 @@ def _settings(near: World, far: World) -> dict[str, str]:
         "sync.group.offsets.enabled": "true",
         "sync.group.offsets.interval.seconds": "1",
         "offset.lag.max": "0",
-        "scheduled.rebalance.max.delay.ms": "0",
-        "session.timeout.ms": "6000",
-        "heartbeat.interval.ms": "1000",
+        "far.scheduled.rebalance.max.delay.ms": "0",
+        "far.session.timeout.ms": "6000",
+        "far.heartbeat.interval.ms": "1000",
     }
 
 
