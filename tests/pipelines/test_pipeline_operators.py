@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 FOR_EVER = {"retention.ms": "-1"}  # the cases have timestamps of long ago
 
 
-@pytest.mark.parametrize("name", ["clean-orders", "sessions", "table-to-changelog"])
+@pytest.mark.parametrize("name", ["sessions", "table-to-changelog"])
 def test_example(spark: Any, name: str) -> None:
     for result in run_cases(load(EXAMPLES / f"{name}.yml"), spark, EXAMPLES / f"{name}.cases.yml"):
         assert result.differences == [], result.name

@@ -71,13 +71,19 @@ class _Join(Processor):
         self._names, self._nothing, self._keep_missing = names, (None,) * width, keep_missing
 
     def rows(self, key: tuple[Any, ...], rows: Sequence[Any], timers: Any) -> Iterator[Any]:
-        for row in rows:
-            if row["_is_table"]:
-                if row["_gone"]:
-                    self.kept.clear()
-                else:
-                    self.kept.update(fields(row["_right"]))
-        found = self.kept.get()
+        # A word with the state costs more than all the rest: of the table's rows the last one is told, and nothing is
+        # asked that is known, or that no row of the stream is here for, as while the table is read.
+        changes = [row for row in rows if row["_is_table"]]
+        if changes:
+            found = None if changes[-1]["_gone"] else fields(changes[-1]["_right"])
+            if found is None:
+                self.kept.clear()
+            else:
+                self.kept.update(found)
+        elif rows:
+            found = self.kept.get()
+        if len(changes) == len(rows):
+            return
         if found is None and not self._keep_missing:
             return
         for row in rows:
