@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from penstock.coordinator.transaction.decisions import end
 from penstock.coordinator.transaction.initialize import InitializeRequest
 from penstock.coordinator.transaction.shard import TransactionShard
 from penstock.coordinator.transaction.state import Transaction, TransactionState
+from penstock.coordinator.transaction.verification import ClientAbility, verify
 from penstock.protocol.errors import ErrorCode
 from penstock.testing.group_world import World
 from tests.coordinator.test_transaction_coordinator import World as Transactions
@@ -121,3 +123,25 @@ def test_the_process_that_was_replaced_is_told_so_wherever_it_waits(waits_for: s
     else:
         world.join(instance_id="one")
         assert [answer.error for answer in waiting] == [ErrorCode.FENCED_INSTANCE_ID]
+
+
+def test_a_client_that_comes_again_by_itself_is_not_kept_waiting() -> None:
+    """Produce 11 and earlier: markers on their way are told at once; from 12 on the broker waits for them a moment."""
+    asked: list[bool] = []
+
+    class Busy:
+        async def add_or_verify(
+            self, name: str, producer_id: int, epoch: int, partitions: list[Any], verify_only: bool
+        ) -> dict[Any, ErrorCode]:
+            asked.append(verify_only)
+            return dict.fromkeys(partitions, ErrorCode.CONCURRENT_TRANSACTIONS)
+
+    def answer(version: int) -> ErrorCode:
+        ability = ClientAbility.of_produce(version)
+        found = asyncio.run(verify(Busy(), "t", 7, 0, lambda: {("orders", 0): object()}, ability))
+        return found[("orders", 0)].error
+
+    assert answer(11) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert asked == [True]
+    assert answer(12) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert asked.count(False) > 1

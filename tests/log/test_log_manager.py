@@ -124,6 +124,20 @@ def test_retention_by_size_never_passes_the_high_watermark(make_log: MakeLog, cl
     assert log.log_start_offset == log.segments[0].base_offset > 0
 
 
+def test_retention_by_time_leaves_what_is_not_committed_even_alone(make_log: MakeLog, clock: ManualClock) -> None:
+    """One segment, older than the limit, whose last record no follower has yet."""
+    log = make_log(retention_ms=1000)
+    put(log, (b"k", b"committed"))
+    put(log, (b"k", b"not yet"))
+    log.set_high_watermark(1)
+    clock.advance(5000)
+    retention.enforce(log, clock.now_ms())
+    assert (log.log_start_offset, log.log_end_offset) == (0, 2)
+    log.set_high_watermark(2)
+    retention.enforce(log, clock.now_ms())
+    assert (log.log_start_offset, log.log_end_offset) == (2, 2)
+
+
 def test_rolling_by_time_and_by_index_size(make_log: MakeLog, clock: ManualClock) -> None:
     by_time = make_log(segment_ms=1000)
     put(by_time, (b"k", b"v"))

@@ -165,3 +165,23 @@ def test_a_follower_that_left_the_isr_is_asked_at_every_fetch_whether_it_is_back
     stage.partition.isr_recorded(stage.proposals[-1], (1, 3), 0, 1)
     assert session.fetch() == 1
     assert stage.proposals[-1].isr == (1, 3, 2), "its fetch is the one that lets it join"
+
+
+def test_what_moves_between_the_read_and_the_answer_is_looked_at_again() -> None:
+    """A large fetch gives others a turn while it is read: what came meanwhile would rest untold."""
+    stage = Stage()
+    session = Session(stage)
+    found_nothing = stage.fetch_from(2, 0)
+    stage.append()
+    session.news.answered(session.asked, stage.partition, found_nothing)
+    assert session.fetch() == 1, "the log has grown"
+
+    stage = Stage()
+    two, three = Session(stage, 2), Session(stage, 3)
+    stage.append()
+    two.fetch(1), three.fetch(1)
+    two.news.look_at(two.asked)
+    before = stage.fetch_from(2, 1)
+    stage.partition.delete_records(1)
+    two.news.answered(two.asked, stage.partition, before)
+    assert two.fetch() == 1, "the log begins later"

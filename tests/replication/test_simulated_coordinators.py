@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.produce import transactional
+from penstock.broker.transaction_links import TransactionLinks
 from penstock.coordinator import loader
 from penstock.coordinator.group import commands, consumer_target
 from penstock.coordinator.group.reconcile import reconcile
@@ -74,6 +75,13 @@ def _verifies_nothing(patch: pytest.MonkeyPatch) -> None:
         return {key: (ErrorCode.NONE, guard) for key, guard in start().items()}
 
     patch.setattr(transactional, "ask_coordinator", ask)
+
+
+def _takes_over_without_a_word(patch: pytest.MonkeyPatch) -> None:
+    async def fence(*arguments: Any) -> bool:
+        return True
+
+    patch.setattr(TransactionLinks, "fence", fence)
 
 
 def _gives_away_what_others_hold(patch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,7 @@ class ClassicSide(GroupSide):
         self.leader = ""
         self._changes = itertools.count()
         self._told_last: dict[str, bytes] = {}
+        self._holds_first: dict[str, bool] = {}
 
     def _instance(self, name: str) -> str | None:
         return name if name in STATIC else None
@@ -82,6 +83,8 @@ class ClassicSide(GroupSide):
         answer = await self.ask("sync_group", request, 5, lambda a: int(a.error_code), await self.way_of(name))
         if not answer.error_code:
             self.present[name] = (joined.member_id, joined.generation_id)
+            share = decode_assignment(answer.assignment) if answer.assignment else {}
+            self._holds_first[name] = 0 in share.get(TOPIC, [])
         return answer
 
     # -- steps
@@ -170,7 +173,11 @@ class ClassicSide(GroupSide):
         return int((await self.ask("heartbeat", request, 4, lambda a: int(a.error_code))).error_code)
 
     async def commit_classic(self, name: str, offset: int, off_by: int) -> Answer:
+        """Beside consumers an older generation may commit what it has held since then, and who holds what is the
+        assignor's affair: there only somebody speaks of an older one who does not hold the partition."""
         api = messages.api("offset_commit")
+        if off_by < 0 and self._holds_first.get(name) and await self._has_a_consumer():
+            name = next((other for other in sorted(self.present) if not self._holds_first.get(other)), "nobody")
         member_id, generation = self.present.get(name, ("nobody", 1))
         partition = api.OffsetCommitRequestPartition(
             partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""

@@ -34,7 +34,7 @@ KINDS: dict[str, Kind] = {
     "transaction time-out": Kind(transactions.ShortTransactionSide, transactions.transaction_step, 6),
     "group time-out": Kind(groups.SilentGroupSide, groups.silent_step, 5, settles=True),
 }
-TURNS = ("transaction", "group", "topic") * 5 + ("transaction time-out", "group time-out")
+TURNS = ("transaction", "group", "topic") * 5 + ("classic", "classic", "transaction time-out", "group time-out")
 
 
 class Choice(Exception):

@@ -14,7 +14,7 @@ from penstock.client.connection import Connection
 from penstock.protocol.errors import ErrorCode
 
 TOPIC = "lockstep"
-PARTITIONS = 12  # which every number of members divides: who gets one more is the assignor's own affair
+PARTITIONS = 60  # which every number of members divides: who gets one more is the assignor's own affair
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.assignment.interval.ms": "0",

@@ -1,4 +1,5 @@
-"""Transactional producers of both versions, with an offset in each transaction; and consumers that read committed."""
+"""Transactional producers of both versions, with offsets in some transactions; one of them in two phases, whose
+transactions are taken over as they are while their former writer goes on; and consumers that read committed."""
 
 from __future__ import annotations
 
@@ -54,6 +55,8 @@ class TransactionalProducer(CoordinatorClient):
         self.topic = topic
         self.rules = rules
         self.implicit = number % 2 == 0
+        self.two_phase = number % 3 == 2
+        self.kept: SimTransaction | None = None
         self.offsets_at = (GROUP_TOPIC, partition_of(name, INTERNAL_PARTITIONS))
         self.pair: tuple[int, int] | None = None
         self.sequences: dict[TopicPartition, int] = {}
@@ -78,11 +81,17 @@ class TransactionalProducer(CoordinatorClient):
                 continue
             if dice.random() < 0.1:
                 self.world.log(f"{self.name}: dies with {transaction.number} open")
+                if self.two_phase:
+                    self.kept = transaction
+                    self.world.spawn(self._write_on(transaction, self.pair, dict(self.sequences)))
                 self.pair = None
                 await asyncio.sleep(dice.choice((0.0, 1.0, 8.0)))
             else:
                 await self._end(transaction, dice.random() < 0.7)
-        if self.pair is not None and self.world.random.random() < 0.5:
+        while self.two_phase and self.pair is None:  # nobody else would ever end what it left open
+            await asyncio.sleep(0.2)
+            await self._initialize()
+        if self.pair is not None and not self.two_phase and self.world.random.random() < 0.5:
             await self._fill_and_leave()
         self.idle.set()
 
@@ -95,15 +104,40 @@ class TransactionalProducer(CoordinatorClient):
 
     async def _initialize(self) -> bool:
         request = messages.api("init_producer_id").Request(
-            transactional_id=self.name, transaction_timeout_ms=TIMEOUT_MS, producer_id=-1, producer_epoch=-1
+            transactional_id=self.name,
+            transaction_timeout_ms=TIMEOUT_MS,
+            producer_id=-1,
+            producer_epoch=-1,
+            enable2_pc=self.two_phase,
+            keep_prepared_txn=self.kept is not None,
         )
-        answer = await self.ask_coordinator("init_producer_id", 5, request, 4.0)
+        answer = await self.ask_coordinator("init_producer_id", 6, request, 8.0)
         if answer is None or answer.error_code:
             return False
         self.pair = (answer.producer_id, answer.producer_epoch)
         self.rules.of_producer[answer.producer_id] = self.name
         self.sequences = {}
-        return True
+        if self.kept is not None:
+            kept, self.kept = self.kept, None
+            self.rules.taken_over(kept, answer.ongoing_txn_producer_id)
+            await self._end(kept, self.world.random.random() < 0.7)
+        return self.pair is not None
+
+    async def _write_on(
+        self, transaction: SimTransaction, pair: tuple[int, int] | None, sequences: dict[TopicPartition, int]
+    ) -> None:
+        """The former writer does not know that it is replaced."""
+        assert pair is not None
+        dice = self.world.random
+        for _ in range(8):
+            await asyncio.sleep(dice.uniform(0.05, 1.5))
+            where = dice.choice(self.places)
+            value = self.rules.new_value(self.cluster.next_number(), transaction)
+            code = await self._send(where, self._batch(pair, sequences.get(where, 0), value))
+            if code != ErrorCode.NONE:
+                return
+            sequences[where] = sequences.get(where, 0) + 1
+            self.rules.written(transaction, where, value)
 
     async def _fill(self, transaction: SimTransaction) -> None:
         dice = self.world.random
@@ -148,36 +182,38 @@ class TransactionalProducer(CoordinatorClient):
 
     async def _write(self, transaction: SimTransaction, where: TopicPartition) -> None:
         assert self.pair is not None
-        value = self.cluster.next_number()
-        self.rules.of_value[value] = transaction
+        value = self.rules.new_value(self.cluster.next_number(), transaction)
         sequence = self.sequences.get(where, 0)
+        batch = self._batch(self.pair, sequence, value)
+        self.sequences[where] = sequence + 1
+        await self._insist(f"write to {where}", lambda: self._send(where, batch))
+        self.rules.written(transaction, where, value)
+
+    def _batch(self, pair: tuple[int, int], sequence: int, value: int) -> bytes:
         batch = build_batch(
             [new_record(None, b"%d" % value, int(self.world.now * 1000) + EPOCH_MS)],
-            producer_id=self.pair[0],
-            producer_epoch=self.pair[1],
+            producer_id=pair[0],
+            producer_epoch=pair[1],
             base_sequence=sequence,
             transactional=True,
         )
+        return bytes(batch)
 
-        async def attempt() -> int | None:
-            node = self.coordinator(where)
-            if node is None or node.broker is None:
-                return None
-            broker = node.broker
-            try:
-                code, _ = await self.world.call(
-                    self.life,
-                    node.life,
-                    lambda: broker.produce(self.name, 12 if self.implicit else 11, where, bytes(batch), 1500),
-                    ANSWER_SECONDS,
-                )
-            except ClientError:
-                return None
-            return code
-
-        self.sequences[where] = sequence + 1
-        await self._insist(f"write to {where}", attempt)
-        transaction.written.setdefault(where, []).append(value)
+    async def _send(self, where: TopicPartition, batch: bytes) -> int | None:
+        node = self.coordinator(where)
+        if node is None or node.broker is None:
+            return None
+        broker = node.broker
+        try:
+            code, _ = await self.world.call(
+                self.life,
+                node.life,
+                lambda: broker.produce(self.name, 12 if self.implicit else 11, where, batch, 1500),
+                ANSWER_SECONDS,
+            )
+        except ClientError:
+            return None
+        return code
 
     async def _commit_offset(self, transaction: SimTransaction) -> None:
         assert self.pair is not None

@@ -22,6 +22,7 @@ class SimTransaction:
     offset: int | None = None  # acknowledged
     asked: bool | None = None  # to commit?
     ended: bool | None = None  # committed?
+    is_taken_over: bool = False  # its former writer may add nothing any more
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,31 @@ class TransactionRules:
         self.of_value: dict[int, SimTransaction] = {}
         self.of_producer: dict[int, str] = {}  # whose producer id it is
         self.excused_clients: set[str] = set()  # the state of their transactions was lost with an excuse
+        self.too_late: set[int] = set()  # values sent after their transaction was taken over
         self.seen = 0
 
     def begin(self, number: int, client: str) -> SimTransaction:
         transaction = self.transactions[number] = SimTransaction(number, client)
         return transaction
+
+    def new_value(self, value: int, transaction: SimTransaction) -> int:
+        self.of_value[value] = transaction
+        if transaction.is_taken_over:
+            self.too_late.add(value)
+        return value
+
+    def written(self, transaction: SimTransaction, where: TopicPartition, value: int) -> None:
+        self._checker.demand(
+            value not in self.too_late, f"{where}: {value} is written to {transaction} after it was taken over"
+        )
+        transaction.written.setdefault(where, []).append(value)
+
+    def taken_over(self, transaction: SimTransaction, ongoing_producer_id: int) -> None:
+        self._checker.demand(
+            ongoing_producer_id >= 0 or transaction.client in self.excused_clients,
+            f"{transaction} was open, and is not there to be taken over",
+        )
+        transaction.is_taken_over = True
 
     @property
     def ended(self) -> int:
@@ -67,6 +88,9 @@ class TransactionRules:
         for where, data in logs.items():
             for end in endings(data):
                 transaction = self.of_value[end.value]
+                self._checker.demand(
+                    end.value not in self.too_late, f"{where}: {end} came into {transaction} after it was taken over"
+                )
                 found.setdefault(where, []).append(end.value)
                 if transaction.client in self.excused_clients:
                     continue
