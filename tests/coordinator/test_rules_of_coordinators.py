@@ -7,15 +7,20 @@ from typing import Any
 
 import pytest
 
+from penstock.base.clock import ManualClock
+from penstock.coordinator.group.classic_members import SyncRequest
+from penstock.coordinator.group.config import GroupConfig
+from penstock.coordinator.group.service import GroupCoordinator
+from penstock.coordinator.shard_log import Record
 from penstock.coordinator.transaction.decisions import end
 from penstock.coordinator.transaction.initialize import InitializeRequest
 from penstock.coordinator.transaction.shard import TransactionShard
 from penstock.coordinator.transaction.state import Transaction, TransactionState
 from penstock.coordinator.transaction.verification import ClientAbility, verify
 from penstock.protocol.errors import ErrorCode
-from penstock.testing.group_world import World
+from penstock.testing.group_world import MemoryLog, World
 from tests.coordinator.test_transaction_coordinator import World as Transactions
-from tests.coordinator.test_transaction_coordinator import opened
+from tests.coordinator.test_transaction_coordinator import opened, settled
 
 NONE = ErrorCode.NONE
 
@@ -145,3 +150,68 @@ def test_a_client_that_comes_again_by_itself_is_not_kept_waiting() -> None:
     assert asked == [True]
     assert answer(12) is ErrorCode.CONCURRENT_TRANSACTIONS
     assert asked.count(False) > 1
+
+
+def test_a_shard_whose_records_were_lost_is_read_again() -> None:
+    """The disk took back what was appended: the coordinator starts over from its log, and answers."""
+
+    async def story() -> None:
+        coordinator = await Transactions().coordinator()
+        begun = await coordinator.initialize(InitializeRequest("t", 60_000))
+        coordinator.runtime.reload(0)
+        while coordinator.runtime.loading:
+            await asyncio.sleep(0)
+        error, shard = coordinator.runtime.find(0)
+        assert error is NONE and shard is not None
+        assert shard.transactions["t"].producer_id == begun.producer_id
+        await coordinator.stop()
+
+    asyncio.run(story())
+
+
+def test_a_scan_sends_the_markers_that_nobody_sends() -> None:
+    """Whoever should have (the load, whose question to the log was refused) could not: the next scan looks again."""
+
+    async def story() -> None:
+        world = Transactions()
+        coordinator = await world.coordinator()
+        pair = await opened(coordinator)
+        world.partitions.open.clear()
+        assert (await coordinator.end("t", *pair, True, 1)).error is NONE
+        coordinator.markers.drop_shard(0)
+        world.partitions.open.set()
+        await coordinator.abort_timed_out()
+        assert await settled(coordinator) is TransactionState.COMPLETE_COMMIT
+        await coordinator.stop()
+
+    asyncio.run(story())
+
+
+def test_a_member_keeps_its_place_while_its_coordinator_loads() -> None:
+    """A heartbeat is answered as if nothing were, a sync with the word to join again; of a coordinator that it is not,
+    the member hears so."""
+
+    async def story() -> None:
+        read = asyncio.Event()
+
+        class Slow(MemoryLog):
+            async def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
+                await read.wait()
+                return await super().read(partition, offset, max_bytes)
+
+        log = Slow()
+        log.append(0, [Record(b"\x00\x00\x00\x00", None)], 0, None, 0)
+        groups = GroupCoordinator(log, ManualClock(), GroupConfig(), lambda: 1)
+        assert groups.heartbeat("g", "m", 1, None) is ErrorCode.NOT_COORDINATOR
+        loading = groups.runtime.elected(0, 1)
+        assert loading is not None
+        await asyncio.sleep(0)
+        assert groups.heartbeat("g", "m", 1, None) is NONE
+        synced = await groups.sync(SyncRequest("g", "m", 1))
+        assert synced.error is ErrorCode.REBALANCE_IN_PROGRESS
+        read.set()
+        await loading
+        assert groups.heartbeat("g", "m", 1, None) is ErrorCode.UNKNOWN_MEMBER_ID
+        await groups.stop()
+
+    asyncio.run(story())

@@ -79,7 +79,7 @@ class TransactionalProducer(CoordinatorClient):
                 else:
                     self.pair = None
                 continue
-            if dice.random() < 0.1:
+            if dice.random() < (0.4 if self.two_phase else 0.1):
                 self.world.log(f"{self.name}: dies with {transaction.number} open")
                 if self.two_phase:
                     self.kept = transaction
@@ -120,6 +120,7 @@ class TransactionalProducer(CoordinatorClient):
         if self.kept is not None:
             kept, self.kept = self.kept, None
             self.rules.taken_over(kept, answer.ongoing_txn_producer_id)
+            await asyncio.sleep(self.world.random.uniform(0.0, 2.0))  # whoever decides takes his time
             await self._end(kept, self.world.random.random() < 0.7)
         return self.pair is not None
 
@@ -129,8 +130,8 @@ class TransactionalProducer(CoordinatorClient):
         """The former writer does not know that it is replaced."""
         assert pair is not None
         dice = self.world.random
-        for _ in range(8):
-            await asyncio.sleep(dice.uniform(0.05, 1.5))
+        for _ in range(20):
+            await asyncio.sleep(dice.uniform(0.05, 0.8))
             where = dice.choice(self.places)
             value = self.rules.new_value(self.cluster.next_number(), transaction)
             code = await self._send(where, self._batch(pair, sequences.get(where, 0), value))
