@@ -66,7 +66,7 @@ prove-mutants: setup
 	$(BIN)/python -m penstock.testing.mutants $(ARGS)
 
 prove-chaos: setup
-	$(BIN)/python -m penstock.testing.chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),30)
+	$(BIN)/python -m penstock.testing.chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),30) --wide 200 $(ARGS)
 
 prove-lockstep: setup
 	$(BIN)/python -m penstock.testing.lockstep --sequences $(or $(SEQUENCES),2000) --seed $(or $(SEED),1)

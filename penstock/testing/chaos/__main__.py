@@ -23,6 +23,7 @@ def main() -> int:
     parser.add_argument(
         "--secure", action="store_true", help="SASL_SSL for brokers and clients, TLS and SASL to ZooKeeper"
     )
+    parser.add_argument("--wide", type=int, default=0, metavar="N", help="a topic of N partitions beside the others")
     parser.add_argument("--right-is-enough", action="store_true", help="silences are told, not judged")
     options = parser.parse_args()
     sandboxed = bool(os.environ.get(SANDBOX_VARIABLE))
@@ -44,6 +45,7 @@ def main() -> int:
             options.without,
             options.only,
             secure=options.secure,
+            wide=options.wide,
         )
     print(f"seed {options.seed}, {options.minutes:g} minutes{', with SASL_SSL' if options.secure else ''}")
     print("\n".join(report.lines()))

@@ -17,6 +17,7 @@ from penstock.testing.chaos.faults import Faults
 from penstock.testing.chaos.hosts import Hosts
 from penstock.testing.chaos.operator import Operator
 from penstock.testing.chaos.silences import Silence, bound_seconds, find_silences
+from penstock.testing.chaos.wide import WideTopic
 from penstock.testing.chaos.workload import (
     PARTITIONS,
     TOPIC,
@@ -97,7 +98,9 @@ def run_chaos(
     only: str | None = None,
     say: Callable[[str], None] | None = None,
     secure: bool = False,
+    wide: int = 0,
 ) -> Report:
+    """`wide`: so many partitions more, in a topic of their own."""
     started = time.monotonic()
 
     def tell(line: str) -> None:
@@ -109,6 +112,8 @@ def run_chaos(
         hosts.start()
         tell(f"three brokers serve at {hosts.bootstrap}{', with SASL_SSL' if secure else ''}")
         _create_topic(hosts)
+        wide_topic = WideTopic(hosts.client_settings, wide)
+        wide_topic.begin()
         history = History()
         clients: list[Client] = [IdempotentProducer(n, hosts.client_settings, history, 150, seed) for n in (1, 2, 3)]
         transactions = TransactionalProducer(hosts.client_settings, history, seed)
@@ -132,6 +137,7 @@ def run_chaos(
         errors = [f"{client.name}: {client.error!r}" for client in clients if client.error is not None]
         errors += [f"{client.name} does not end" for client in clients if client.is_alive()]
         errors += operator.wrong
+        errors += wide_topic.wrong()
         tell("the last look")
         verdict = history.judge(read_everything(hosts.client_settings, 120))
         hosts.stop()
