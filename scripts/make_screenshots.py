@@ -1,4 +1,5 @@
-"""Pictures of the console for the docs: a cluster of three with something going on, every page in both themes.
+"""Pictures of the console for the docs: a cluster of three with something going on, and the demo's pipeline; every
+page in both themes.
 
 python scripts/make_screenshots.py                    writes docs/screenshots/*.png
 python scripts/make_screenshots.py --serve            only starts the world and says where, until Ctrl-C
@@ -12,6 +13,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -47,6 +49,13 @@ PAGES = {
     "transaction": "/transaction?id=checkout-7",
     "security": "/security",
     "doctor": "/doctor",
+}
+DEMO_PAGES = {
+    "pipelines": "/pipelines",
+    "pipeline": "/pipelines/demo",
+    "pipeline-letters": "/pipelines/demo?tab=letters",
+    "pipeline-spec": "/pipelines/demo?tab=spec",
+    "sql": "/sql",
 }
 WARM_UP_SECONDS = 60
 MOST_BYTES = 200_000
@@ -158,7 +167,7 @@ def _hire(api: str) -> None:
 
 @contextlib.contextmanager
 def world() -> Iterator[str]:
-    """The address of a console on a cluster with something going on."""
+    """The address, with a token, of a console on a cluster with something going on."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-pictures-"))
     first = free_ports(5)
     settings = {
@@ -179,7 +188,7 @@ def world() -> Iterator[str]:
         if not any(line.startswith("ready:") for line in console.stdout):
             raise SystemExit("the console did not start")
         _hire(f"http://127.0.0.1:{first + 4}/api/v1/clusters/local")
-        yield f"http://127.0.0.1:{first + 4}"
+        yield f"http://127.0.0.1:{first + 4}/?token={TOKEN}"
     finally:
         if console is not None:
             console.terminate()
@@ -187,6 +196,35 @@ def world() -> Iterator[str]:
         shop.close()
         local.stop(folder / "cluster")
         shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def demo() -> Iterator[str]:
+    """The same of the console that `penstock up --demo` brings, with its pipeline at work."""
+    with tempfile.TemporaryDirectory(prefix="penstock-pictures-") as name:
+        first = free_ports(3)
+        command = [sys.executable, "-m", "penstock.cli.main", "up", "--demo", "--data-dir", f"{name}/data"]
+        command += ["--port", str(first), "--metrics-port", str(first + 1), "--console-port", str(first + 2)]
+        environment = {**os.environ, "PENSTOCK_CONFIG": f"{name}/none.toml"}
+        with Path(name, "said").open("w+") as said:
+            up = subprocess.Popen(command, stdout=said, stderr=said, text=True, env=environment)
+            try:
+                while "demo: revenue" not in Path(said.name).read_text():  # rows came out at the other end
+                    if up.poll() is not None:
+                        raise SystemExit(f"the demo did not start:\n{Path(said.name).read_text()}")
+                    time.sleep(0.5)
+                found = re.search(r"http://\S+\?token=\S+", Path(said.name).read_text())
+                assert found is not None
+                yield found.group()
+            finally:
+                up.send_signal(signal.SIGINT)
+                up.wait(90)
+
+
+def _run_query(page: Any) -> None:
+    """The workbench is worth a picture with an answer in it."""
+    page.get_by_role("button", name="Run").click()
+    page.locator(".pk-note.pk-ok").wait_for()
 
 
 def take(address: str, out: Path, names: list[str], *, phone: bool) -> None:
@@ -203,11 +241,16 @@ def take(address: str, out: Path, names: list[str], *, phone: bool) -> None:
             context = browser.new_context(viewport=view, color_scheme=scheme, timezone_id="Europe/Vienna")
             page = context.new_page()
             page.set_default_timeout(90_000)
-            page.goto(f"{address}/?token={TOKEN}")
+            page.goto(address)
+            base = address.partition("/?")[0]
             for name in names:
-                page.goto(f"{address}/c/local{PAGES[name]}")
+                page.goto(f"{base}/c/local{(PAGES | DEMO_PAGES)[name]}")
                 page.locator("h1").wait_for()
                 page.locator(".pk-waiting").wait_for(state="detached")
+                if name == "sql":
+                    _run_query(page)
+                if name == "doctor":
+                    page.get_by_role("heading", name="In order").wait_for()
                 page.wait_for_timeout(2_500)  # charts draw themselves
                 path = out / f"{name}-{shape}.png"
                 page.screenshot(path=path)
@@ -220,22 +263,26 @@ def take(address: str, out: Path, names: list[str], *, phone: bool) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/screenshots"))
-    parser.add_argument("--only", default=",".join(PAGES))
-    parser.add_argument("--address", help="a console that runs already")
+    parser.add_argument("--only", default=",".join([*PAGES, *DEMO_PAGES]))
+    parser.add_argument("--address", help="of a console that runs already, with its token")
     parser.add_argument("--phone", action="store_true", help="also at 390 pixels")
     parser.add_argument("--serve", action="store_true", help="take no pictures; run until Ctrl-C")
     given = parser.parse_args()
     names = given.only.split(",")
     if given.address:
-        take(given.address.rstrip("/"), given.out, names, phone=given.phone)
+        take(given.address, given.out, names, phone=given.phone)
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with world() as address:
-        if given.serve:
-            print(f"{address}/?token={TOKEN}", flush=True)
-            signal.pause()
-        time.sleep(WARM_UP_SECONDS)  # charts want a past
-        take(address, given.out, names, phone=given.phone)
+    for pages, place in ((PAGES, world), (DEMO_PAGES, demo)):
+        wanted = [name for name in names if name in pages]
+        if not wanted:
+            continue
+        with place() as address:
+            if given.serve:
+                print(address, flush=True)
+                signal.pause()
+            time.sleep(WARM_UP_SECONDS)  # charts want a past
+            take(address, given.out, wanted, phone=given.phone)
 
 
 if __name__ == "__main__":

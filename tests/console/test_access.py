@@ -24,7 +24,7 @@ from penstock.operate.errors import UserError
 
 
 def test_without_a_login_there_is_only_the_login_page(console: Console) -> None:
-    with httpx.Client() as nobody:
+    with httpx.Client(timeout=60) as nobody:
         assert nobody.get(f"{console.api}/clusters").status_code == 401
         start = nobody.get(console.address + "/")
         assert start.status_code == 303 and start.headers["location"] == "/login"
@@ -34,7 +34,7 @@ def test_without_a_login_there_is_only_the_login_page(console: Console) -> None:
 
 
 def test_the_printed_address_becomes_a_cookie_and_the_token_leaves_the_address(console: Console) -> None:
-    with httpx.Client() as browser:
+    with httpx.Client(timeout=60) as browser:
         first = browser.get(f"{console.address}/c/local/topics?token={TOKEN}&x=1")
         assert first.status_code == 303 and first.headers["location"] == "/c/local/topics?x=1"
         cookie = first.headers["set-cookie"]
@@ -51,7 +51,11 @@ def test_the_printed_address_becomes_a_cookie_and_the_token_leaves_the_address(c
 
 def test_a_rebound_host_name_and_a_foreign_origin_are_refused(console: Console) -> None:
     with console.client() as friend:
-        assert friend.get(f"{console.api}/me", headers={"host": "evil.example"}).status_code == 421
+        mixed = f"{urlsplit(console.address).netloc}@evil.example"
+        for host in ("evil.example", mixed, "127.0.0.1:", "127.0.0.1:80:80", "[::1", ""):
+            assert friend.get(f"{console.api}/me", headers={"host": host}).status_code == 421
+        for host in ("localhost", "127.0.0.1:80", "[::1]:80"):
+            assert friend.get(f"{console.api}/me", headers={"host": host}).status_code == 200
         assert friend.get(f"{console.api}/me", headers={"origin": "http://evil.example"}).status_code == 403
         assert friend.get(f"{console.api}/me", headers={"origin": "null"}).status_code == 403
         assert friend.get(f"{console.api}/me", headers={"origin": console.address}).status_code == 200
@@ -188,9 +192,9 @@ def test_a_viewer_sees_only_what_the_policy_shows_on_every_way_out(with_users: s
 def test_under_a_base_path_nothing_answers_outside_of_it(with_users: str) -> None:
     assert with_users.endswith("/kafka")
     outside = with_users.removesuffix("/kafka")
-    assert httpx.get(f"{outside}/login").status_code == 404
-    assert httpx.get(f"{with_users}/login").status_code == 200
-    assert httpx.get(f"{with_users}/").headers["location"] == "/kafka/login"
+    assert httpx.get(f"{outside}/login", timeout=60).status_code == 404
+    assert httpx.get(f"{with_users}/login", timeout=60).status_code == 200
+    assert httpx.get(f"{with_users}/", timeout=60).headers["location"] == "/kafka/login"
 
 
 def test_wrong_passwords_cost_time_and_changes_are_written_down(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class World:
         client = httpx.Client(headers={"x-penstock-console": "1"}, timeout=60)
         there = client.get(f"{self.address}/login/oidc", params={"next": next_page})
         assert there.status_code == 303, there.text
-        back = httpx.get(there.headers["location"]).headers["location"]
+        back = httpx.get(there.headers["location"], timeout=60).headers["location"]
         return client, client.get(back)
 
 
@@ -244,7 +244,7 @@ def test_a_token_that_the_provider_did_not_sign_does_not_count(world: World, for
 def test_a_login_ends_in_the_browser_that_began_it_and_only_once(world: World) -> None:
     victim, attacker = httpx.Client(timeout=60), httpx.Client(timeout=60)
     begun = attacker.get(f"{world.address}/login/oidc")
-    back = httpx.get(begun.headers["location"]).headers["location"]
+    back = httpx.get(begun.headers["location"], timeout=60).headers["location"]
     assert victim.get(back).status_code == 401  # the attacker's code, in the victim's browser
     victim.cookies.set("penstock_console_oidc", "e30.x", path="/login/oidc")
     assert victim.get(back).status_code == 401

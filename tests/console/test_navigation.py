@@ -261,7 +261,7 @@ def test_clusters_rights_and_the_end_of_a_login_under_a_base_path(browser: Any, 
         _mark(page)
         origin = two_clusters.removesuffix("/kafka")
         cookies = {cookie["name"]: cookie["value"] for cookie in context.cookies()}
-        left = httpx.post(f"{two_clusters}/logout", cookies=cookies, headers={"origin": origin})
+        left = httpx.post(f"{two_clusters}/logout", cookies=cookies, headers={"origin": origin}, timeout=60)
         assert left.status_code == 303
         page.get_by_role("link", name="Topics").click()
         expect(page).to_have_url(f"{two_clusters}/login?next={quote('/c/far%20away%2F%25/topics')}")

@@ -128,7 +128,7 @@ def test_pages_come_without_the_browsers_secrets_and_bring_none(console: Console
         before = len(spark.asked)
         assert friend.post(f"{here}/jobs/job/kill/?id=1").status_code in (404, 405)
         assert friend.get(f"{here}/%2e%2e/%2e%2e/api/v1/me").status_code == 404
-        with httpx.Client() as nobody:
+        with httpx.Client(timeout=60) as nobody:
             assert nobody.get(f"{here}/jobs/").headers["location"].startswith("/login")
         assert len(spark.asked) == before
 

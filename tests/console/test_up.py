@@ -33,7 +33,7 @@ def test_its_address_is_the_first_line_after_ready(tmp_path: Path) -> None:
         ready = next(number for number, line in enumerate(lines) if line.startswith("ready:"))
         name, address = lines[ready + 1].split()
         assert name == "console" and "?token=" in address
-        assert httpx.get(address).headers["location"] == "/"
+        assert httpx.get(address, timeout=60).headers["location"] == "/"
     finally:
         stop(process)
 

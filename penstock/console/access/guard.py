@@ -6,6 +6,7 @@ It stands outside of FastAPI and NiceGUI, so that no route, static file or webso
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ OIDC_COOKIE = "penstock_console_oidc"
 CSRF_HEADER = b"x-penstock-console"
 LARGEST_BODY = 16 << 20
 LARGEST_FORM = 10_000  # of who is not logged in
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:@/\s]+)(?::\d+)?")
 
 
 @dataclass(frozen=True)
@@ -182,9 +184,9 @@ class Guard:
 
 
 def _name_of(host: str) -> str:
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.rpartition(":")[0] if ":" in host else host
+    """Without the port; nothing of what is no host and port at all."""
+    found = _HOST.fullmatch(host)
+    return found[1] if found else ""
 
 
 def _changes(scope: Scope, path: str) -> bool:

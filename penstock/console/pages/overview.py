@@ -86,7 +86,7 @@ class _Tiles:
 
     def show(self, now: dict[str, Any]) -> None:
         brokers = now["brokers"]
-        self._brokers.show(str(brokers), _unit(brokers, "broker"), hint=f"controller: broker {now['controller']}")
+        self._brokers.show(str(brokers), _unit(brokers, "broker"), hint=f"controller is {now['controller']}")
         topics = now["topics"]
         own = numbers.plural(now["partitions"] - now["internal_partitions"], "partition")
         self._topics.show(numbers.count(topics), _unit(topics, "topic"), hint=own)
