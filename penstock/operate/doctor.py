@@ -39,7 +39,7 @@ def examine(session: Session) -> Iterator[dict[str, Any]]:
 
 
 def connectivity(session: Session) -> Iterator[Finding]:
-    view = admin.cluster(session)
+    view = session.client.metadata(())
     if view.controller_id not in view.brokers:
         yield "problem", "there is no live controller", "look at the brokers' logs and at ZooKeeper"
     for node in _fenced(session):
@@ -110,9 +110,9 @@ def replicas(session: Session) -> Iterator[Finding]:
 
 
 def skew(session: Session) -> Iterator[Finding]:
-    rows = broker_rows(session)
-    if len(rows) < 2:
+    if len(admin.live_brokers(session)) < 2:
         return
+    rows = broker_rows(session)
     for what, hint in (("leads", "`penstock partition elect`"), ("replicas", "`penstock partition reassign`")):
         counts = [row[what] for row in rows]
         if max(counts) > SKEW * (sum(counts) / len(counts)) + 1:
@@ -210,8 +210,8 @@ RISKY: tuple[tuple[str, Callable[[str], bool], str], ...] = (
 
 
 def settings(session: Session) -> Iterator[Finding]:
-    view = admin.cluster(session)
-    for node in sorted(view.brokers):
+    live = admin.live_brokers(session)
+    for node in sorted(live):
         values = {c.name: c.value for c in admin.describe_configs(session, admin.BROKER_RESOURCE, str(node), node)}
         for key, risky, why in RISKY:
             if key in values and values[key] is not None and risky(values[key]):
@@ -222,13 +222,13 @@ def settings(session: Session) -> Iterator[Finding]:
                 f"broker {node}: penstock.inter.broker.secret is accept: whoever reaches it can speak as a broker",
                 "set it to required as soon as all brokers are upgraded",
             )
-        if len(view.brokers) > 2 and values.get("min.insync.replicas") == "1":
+        if len(live) > 2 and values.get("min.insync.replicas") == "1":
             yield (
                 "note",
                 f"broker {node}: min.insync.replicas is 1",
                 "with acks=all one copy is enough; 2 survives a broker's loss",
             )
-        if values.get("default.replication.factor") == "1" and len(view.brokers) > 1:
+        if values.get("default.replication.factor") == "1" and len(live) > 1:
             yield "note", f"broker {node}: default.replication.factor is 1", "new topics have one copy; set it to 3"
 
 

@@ -50,11 +50,18 @@ def browser() -> Iterator[Any]:
         made.close()
 
 
-@pytest.fixture
-def page(browser: Any, console: Console) -> Iterator[Any]:
-    """A page of somebody who is logged in. Whatever it asks for outside of the console, or complains about, fails."""
+@pytest.fixture(scope="session")
+def visitor(browser: Any) -> Iterator[Any]:
+    """One who keeps what the browser has loaded; else every test would load and compile all scripts anew."""
     context = browser.new_context(viewport={"width": 1280, "height": 900}, timezone_id="Europe/Vienna")
-    page = context.new_page()
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(visitor: Any, console: Console) -> Iterator[Any]:
+    """A page of somebody who is logged in. Whatever it asks for outside of the console, or complains about, fails."""
+    page = visitor.new_page()
     page.set_default_timeout(60_000)
     strangers: list[str] = []
     complaints: list[str] = []
@@ -76,7 +83,11 @@ def page(browser: Any, console: Console) -> Iterator[Any]:
     page.goto(f"{console.address}/?token={TOKEN}")
     page.locator("h1").wait_for()
     yield page
-    context.close()
+    if not page.is_closed() and page.url.startswith(console.address):
+        page.evaluate("localStorage.clear()")
+    for open_page in visitor.pages:
+        open_page.close()
+    visitor.clear_cookies()
     assert strangers == []
     assert complaints == []
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
 import json
 import os
 import socket
@@ -11,12 +13,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from console_world import TOKEN, Console, start_console, stop
 
+from penstock.console.access.guard import Guard, Rules
 from penstock.console.access.logins import FREE_TRIES, Logins
 from penstock.console.access.users import User, UserFile, add_user
 from penstock.console.settings import ConsoleSettings
@@ -47,6 +51,26 @@ def test_the_printed_address_becomes_a_cookie_and_the_token_leaves_the_address(c
         out = browser.post(f"{console.address}/logout", headers={"origin": console.address})
         assert out.status_code == 303
         assert browser.get(f"{console.api}/me", headers={"cookie": cookie.partition(";")[0]}).status_code == 401
+
+
+@pytest.mark.parametrize("goes_away", [True, False])
+def test_a_browser_that_goes_away_is_no_error_of_the_console(goes_away: bool) -> None:
+    """Starlette raises when nobody waits for its answer; a hundred lines of that in the log look like a crash."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        raise RuntimeError("No response returned.")
+
+    async def receive() -> dict[str, str]:
+        return {"type": "http.disconnect" if goes_away else "http.request"}
+
+    async def send(message: Any) -> None:
+        raise AssertionError(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/health", "query_string": b"", "headers": [(b"host", b"here")]}
+    asked = Guard(app, Logins("x"), Rules(frozenset({"here"})))(scope, receive, send)
+    with contextlib.nullcontext() if goes_away else pytest.raises(RuntimeError):
+        asyncio.run(asked)
 
 
 def test_a_rebound_host_name_and_a_foreign_origin_are_refused(console: Console) -> None:

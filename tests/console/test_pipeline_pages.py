@@ -205,6 +205,8 @@ def _labels_stand_free(page: Any) -> None:
         boxes = [one.bounding_box() for one in page.locator(".pk-node").all()]
         others = [(label, other) for label in labels for other in [*boxes, *labels] if other is not label]
         assert [pair for pair in others if _touch(*pair)] == []
+        field = page.locator(".pk-flow").evaluate("flow => [flow.scrollWidth, flow.clientWidth]")
+        assert field[0] <= field[1], "a graph of a few steps needs no scrolling"
     page.set_viewport_size(wide)
     page.reload()
     expect(page.locator(".pk-flow-rate").filter(has_text="18")).to_be_visible()

@@ -80,7 +80,13 @@ class Guard:
         scope.setdefault("state", {})
         scope["state"] = {**scope["state"], "login": login, "csp_nonce": nonce}
         scope["root_path"] = self._rules.base_path
-        await self.app(scope, receive, _with_headers(send, nonce, path, self._rules.secure))
+        listening = _Listening(receive)
+        try:
+            await self.app(scope, listening, _with_headers(send, nonce, path, self._rules.secure))
+        except RuntimeError:
+            # Starlette raises this when nobody waits for an answer any more: no fault, and nothing for the log.
+            if not listening.gone:
+                raise
 
     def _inner_path(self, scope: Scope) -> str | None:
         base, path = self._rules.base_path, str(scope["path"])
@@ -181,6 +187,18 @@ class Guard:
         query: bytes = scope["query_string"]
         asked = (path + (b"?" + query if query else b"")).decode("latin-1")
         return asked.removeprefix(self._rules.base_path)
+
+
+class _Listening:
+    """What the browser sends, and whether it went away meanwhile."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive, self.gone = receive, False
+
+    async def __call__(self) -> MutableMapping[str, Any]:
+        message = await self._receive()
+        self.gone = self.gone or message["type"] == "http.disconnect"
+        return message
 
 
 def _name_of(host: str) -> str:

@@ -151,10 +151,10 @@ class _Tiles:
         self._watermark.show(numbers.seconds(late), hint=f"{'behind the clock' if late is not None else 'none'}{told}")
         held = sum(query.get("state_bytes") or 0 for query in queries)
         kept = numbers.plural(sum(query.get("state_rows") or 0 for query in queries), "row")
-        self._state.show(*numbers.size(held), hint=f"{kept} remembered")
+        self._state.show(*numbers.size(held), hint=f"{kept} kept")
         letters = now["dead_letters"]
         unit = "record" if letters == 1 else "records"
-        self._letters.show(numbers.count(letters), unit, "warning" if letters else "", hint="that it could not use")
+        self._letters.show(numbers.count(letters), unit, "warning" if letters else "", hint="set aside")
 
 
 class _Charts:

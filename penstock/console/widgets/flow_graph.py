@@ -12,7 +12,8 @@ from penstock.console.data.pipeline_graph import Slot, layers
 from penstock.console.widgets import numbers
 from penstock.console.widgets.pieces import state_tone, text
 
-HEIGHT, GAP, LANE = 68, 92, 24
+HEIGHT, LANE = 68, 24
+LEAST_GAP, MOST_GAP, FAIR_WIDTH = 72, 96, 140
 LEAST_ACROSS = 560
 ICONS = {"source": "input", "sql": "functions", "operator": "settings_suggest", "python": "code", "sink": "output"}
 WORDS = {"source": "source", "sql": "view", "operator": "operator", "python": "function", "sink": "sink"}
@@ -77,9 +78,10 @@ class FlowGraph:
     def _layout(self, graph: Mapping[str, list[dict[str, Any]]]) -> tuple[dict[Slot, list[Point]], Point]:
         """The middles of every slot, one for each column, and the size of the field."""
         columns = layers(graph)
-        self._width = self._node_width(len(columns))
+        across = self._gap(len(columns))
+        self._width = self._node_width(len(columns), across)
         thick, gap = (self._width, 12) if self._vertical else (HEIGHT, 26)
-        along = HEIGHT + 56 if self._vertical else self._width + GAP
+        along = HEIGHT + 56 if self._vertical else self._width + across
         sizes = [[LANE if slot[1] else thick for slot in column] for column in columns]
         most = max(sum(column) + gap * (len(column) - 1) for column in sizes)
         middles: dict[Slot, list[Point]] = {}
@@ -93,11 +95,15 @@ class FlowGraph:
         depth_size = (len(columns) - 1) * along + (HEIGHT if self._vertical else self._width)
         return middles, ((most, depth_size) if self._vertical else (depth_size, most))
 
-    def _node_width(self, columns: int) -> float:
+    def _gap(self, columns: int) -> float:
+        """Room for a rate between two boxes, if the boxes have enough."""
+        return max(LEAST_GAP, min(MOST_GAP, (self._room - columns * FAIR_WIDTH) // max(1, columns - 1)))
+
+    def _node_width(self, columns: int, gap: float) -> float:
         """As wide as the room allows, so that a graph of a few steps needs no scrolling."""
         if self._vertical:
             return min(164.0, (self._room - 12) / 2)
-        return max(128.0, min(196.0, (self._room - (columns - 1) * GAP) // columns))
+        return max(128.0, min(196.0, (self._room - (columns - 1) * gap) // columns))
 
     def _route(self, edge: Mapping[str, Any], middles: Mapping[Slot, list[Point]]) -> list[Point]:
         """From the side of a box to the side of another, through the slots in between."""
