@@ -135,6 +135,25 @@ def _offsets() -> Attack:
     return _again_and_again(frame("list_offsets", 7, api.Request(replica_id=-1, isolation_level=0, topics=[topic])))
 
 
+def _names() -> Attack:
+    api = messages.api("metadata").load_all_versions()
+    topic = api.request_struct("MetadataRequestTopic")
+    topics = [topic(name=f"n{index}") for index in range(300_000)]
+    return _again_and_again(frame("metadata", 9, api.Request(topics=topics, allow_auto_topic_creation=False)))
+
+
+def _positions() -> Attack:
+    api = messages.api("offset_fetch").load_all_versions()
+    topic = api.OffsetFetchRequestTopic(name="plain", partition_indexes=list(range(500_000)))
+    return _again_and_again(frame("offset_fetch", 6, api.Request(group_id="many", topics=[topic])))
+
+
+def _tagged() -> Attack:
+    """ApiVersions, which needs no login, with two million empty tagged fields in its header."""
+    body = struct.pack(">hhih", 18, 3, 7, -1) + b"\x80\x89\x7a" + bytes(4_000_000) + b"\x02x\x02y\x00"
+    return _again_and_again(struct.pack(">i", len(body)) + body)
+
+
 def _configs() -> Attack:
     api = messages.api("describe_configs").load_all_versions()
     one = api.DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None)
@@ -353,6 +372,9 @@ ATTACKS: dict[str, Callable[[], Attack]] = {
     "ListOffsets of a million partitions": _offsets,
     "Fetch of a million partitions": _fetches,
     "Fetch of 120,000 partitions, in sessions": _largest_fetches,
+    "Metadata of 300,000 topics": _names,
+    "OffsetFetch of 500,000 partitions": _positions,
+    "two million tagged fields before a login": _tagged,
     "DescribeConfigs of 500 times one broker": _configs,
     "CreateTopics of 200 × 10,000, only validated": _many_topics,
     "60 costly patterns in a group, group after group": _patterns,
