@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import cores
-from penstock.cli.options import Config, Set, parse_overrides
+from penstock.cli.options import MOST_CORES, Config, Set, parse_overrides
 from penstock.cli.typed import command, new_app
 from penstock.operate import admin
 from penstock.operate.brokers import broker_rows, known_broker, log_folders
@@ -28,13 +27,13 @@ Cores = Annotated[
     typer.Option(
         "--cores",
         min=1,
-        max=cores.MOST_CORES,
+        max=MOST_CORES,
         metavar="N",
         help="Run N brokers with ids, ports and folders that follow each other; `${core}` is each one's number.",
         show_default=False,
     ),
 ]
-Core = Annotated[int | None, typer.Option("--core", min=0, max=cores.MOST_CORES - 1, hidden=True)]
+Core = Annotated[int | None, typer.Option("--core", min=0, max=MOST_CORES - 1, hidden=True)]
 
 
 @app.callback(invoke_without_command=True)
@@ -47,6 +46,7 @@ def broker(
     from penstock.base.settings import Settings, SettingsError
     from penstock.base.settings.settings import given_texts
     from penstock.broker import server
+    from penstock.cli import cores
 
     if config is not None and not config.is_file():
         raise UserError(

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from penstock.base.settings import Settings
 from penstock.base.settings.table import BROKER_SETTINGS
+from penstock.cli.options import MOST_CORES
 from penstock.log.log_directory import stored_node_id
 from penstock.operate.errors import ExitCode, UserError
 
 PLACEHOLDER = "${core}"
-MOST_CORES = 256
 _LISTS_OF_ADDRESSES = ("listeners", "advertised.listeners")
 _IDS = ("node.id", "broker.id")
 _ID_TO_BE_CHOSEN = "-1"

@@ -11,6 +11,8 @@ import typer
 
 from penstock.operate.errors import UserError, usage_error
 
+MOST_CORES = 256
+
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Config = Annotated[
     Path | None,

@@ -11,10 +11,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.base.settings.table import EMBEDDED_DEFAULTS
-from penstock.cli import cores
-from penstock.cli.broker import core_parts
-from penstock.cli.options import Set, insist_on_folder, parse_overrides
+from penstock.cli.options import MOST_CORES, Set, insist_on_folder, parse_overrides
 from penstock.cli.supervisor import Part, Supervisor
 from penstock.cli.typed import new_app
 from penstock.operate.errors import ExitCode, UserError
@@ -39,7 +36,7 @@ UpCores = Annotated[
     typer.Option(
         "--cores",
         min=1,
-        max=cores.MOST_CORES,
+        max=MOST_CORES,
         metavar="N",
         help="Start N brokers, one a core, on ports that follow each other, and a ZooKeeper for them to meet at.",
     ),
@@ -118,6 +115,10 @@ def _brokers(
         raise UserError(
             "--secure prepares one broker", "leave out --cores, or write a file for `penstock broker --cores`"
         )
+    from penstock.base.settings.table import EMBEDDED_DEFAULTS
+    from penstock.cli import cores
+    from penstock.cli.broker import core_parts
+
     parts = []
     settings = {**{name: str(value).lower() for name, value in EMBEDDED_DEFAULTS.items()}, **settings}
     if "zookeeper.connect" not in settings:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import tomllib
 from pathlib import Path
 
 from penstock.operate.errors import ExitCode, UserError, not_found
@@ -22,9 +21,13 @@ def path() -> Path:
 def all_profiles() -> dict[str, dict[str, str]]:
     source = path()
     try:
-        content = tomllib.loads(source.read_text())
+        text = source.read_text()
     except FileNotFoundError:
         return {}
+    import tomllib  # its patterns take a while to compile, and help needs none
+
+    try:
+        content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{source} is not valid TOML: {error}", "repair or remove the file") from error
     return {
