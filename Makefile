@@ -18,7 +18,7 @@ $(VENV)/.complete: requirements.lock pyproject.toml
 	@touch $@
 
 run: setup
-	$(BIN)/penstock up --demo
+	$(BIN)/penstock up --demo $(ARGS)
 
 lint: setup
 	$(BIN)/ruff format --check .

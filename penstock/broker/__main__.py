@@ -25,14 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (SettingsError, OSError) as error:
         print(f"penstock: {error}", file=sys.stderr)
         return EXIT_CANNOT_START
-    _set_up_logging(settings)
     return run(settings)
-
-
-def _set_up_logging(settings: Settings) -> None:
-    from penstock.base.logging import configure
-
-    configure(settings["penstock.log.level"], settings["penstock.log.format"])
 
 
 if __name__ == "__main__":

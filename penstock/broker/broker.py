@@ -27,7 +27,7 @@ from penstock.broker.network.authentication import (
     start_tokens,
 )
 from penstock.broker.network.connection_limits import ConnectionLimits
-from penstock.broker.network.doors import StartFailed, bind_listeners, endpoints_told
+from penstock.broker.network.doors import StartFailed, bind_listeners, cannot_listen, endpoints_told
 from penstock.broker.network.listener import Listener
 from penstock.broker.stats import BrokerStats, connect_sources
 from penstock.cluster.controller_driver import ControllerDriver
@@ -257,9 +257,12 @@ class Broker:
 
             connect_sources(self)
             host, port = parse_address(address)
-            self.metrics_server = await start_metrics_server(
-                self.metrics, host, port, healthy=lambda: True, ready=lambda: self.ready
-            )
+            try:
+                self.metrics_server = await start_metrics_server(
+                    self.metrics, host, port, healthy=lambda: True, ready=lambda: self.ready
+                )
+            except OSError as error:
+                raise cannot_listen("penstock.metrics.listener", host, port, error) from error
 
     # What changes ------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
+from penstock.base.logging import configure
+
 if TYPE_CHECKING:
     from penstock.base.settings import Settings
 
@@ -37,6 +39,7 @@ EXIT_STOPPED_AT_ONCE = 3
 
 def run(settings: Settings, on_ready: Callable[[Any], None] | None = None) -> int:
     """Serve until a signal comes; the exit code of the process."""
+    configure(settings["penstock.log.level"], settings["penstock.log.format"])
     os.umask(0o077)  # data, indexes and the store are for their owner
     sys.setswitchinterval(LOOP_WAITS_SECONDS)
     gc.disable()  # nothing that a start makes is garbage; `settle` turns it on

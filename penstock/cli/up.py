@@ -63,6 +63,7 @@ def up(
         "listeners": f"PLAINTEXT://127.0.0.1:{port}",
         "log.dirs": str(data_dir / "broker"),
         "penstock.metrics.listener": f"http://127.0.0.1:{metrics_port}",
+        "penstock.log.level": "warning",  # what stands in a terminal is for its reader
         **parse_overrides(set_),
     }
     host, port = _first_listener(settings["listeners"])

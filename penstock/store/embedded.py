@@ -27,6 +27,7 @@ from penstock.store.interface import (
     SessionListener,
     SessionState,
     Stat,
+    StoreUnusable,
     TreeStore,
     Watch,
 )
@@ -58,14 +59,6 @@ def _for_its_owner(path: Path) -> None:
 def connect(path: Path) -> sqlite3.Connection:
     """Opened by one thread, used by another from then on."""
     return sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0.0)
-
-
-class StoreUnusable(ConnectionLost):
-    """The file cannot be opened, or holds something else; said in the words that an operator reads at a start."""
-
-    def __init__(self, path: Path, why: str) -> None:
-        super().__init__(str(path))
-        self.args = (f"the store {path} {why}",)
 
 
 class EmbeddedDatabase:
@@ -114,7 +107,7 @@ class EmbeddedDatabase:
             connection.execute("BEGIN EXCLUSIVE")
             stored = connection.execute("PRAGMA user_version").fetchone()[0]
             if stored > SCHEMA_VERSION:
-                raise StoreUnusable(path, f"is of a newer release (schema {stored}, known {SCHEMA_VERSION})")
+                raise StoreUnusable(f"the store {path} is of a newer release (schema {stored}, known {SCHEMA_VERSION})")
             if stored < SCHEMA_VERSION:  # else nothing is written: a store can be opened on a full disk
                 for statement in _SCHEMA.split(";"):
                     connection.execute(statement)
@@ -132,12 +125,12 @@ class EmbeddedDatabase:
             tree.load(((row[0], TreeNode(*row[1:])) for row in rows), counters.get("zxid", 0))
         except sqlite3.OperationalError as error:
             hint = "; is another broker using it?" if "locked" in str(error) else ""
-            raise StoreUnusable(path, f"cannot be opened ({error}){hint}") from error
+            raise StoreUnusable(f"the store {path} cannot be opened ({error}){hint}") from error
         except sqlite3.DatabaseError as error:
-            raise StoreUnusable(path, f"is not a usable store file: {error}") from error
+            raise StoreUnusable(f"the store {path} is not a usable store file: {error}") from error
         except OSError as error:
             why = f"{path.parent} is a file" if path.parent.is_file() else error.strerror
-            raise StoreUnusable(path, f"cannot be opened: {why}") from error
+            raise StoreUnusable(f"the store {path} cannot be opened: {why}") from error
         self._next_session = counters.get("session", 0) + 1
         self.tree = tree
         self._worker = ThreadPoolExecutor(1, "penstock-store")

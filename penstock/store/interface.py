@@ -59,6 +59,14 @@ class ConnectionLost(StoreError):
     """No answer: the operation may or may not have happened. Read before doing it again."""
 
 
+class StoreUnusable(ConnectionLost):
+    """There is no beginning with this store; the message is what an operator reads at a start."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__()
+        self.args = (message,)
+
+
 class MultiFailed(StoreError):
     """A `multi` that did nothing because operation number `index` failed with `error`."""
 

@@ -41,6 +41,7 @@ from penstock.store.interface import (
     SetData,
     Stat,
     StoreError,
+    StoreUnusable,
     TreeStore,
     Watch,
     WatchEvent,
@@ -103,7 +104,7 @@ class ZooKeeperStore(TreeStore):
             await self.close()
             address = self._settings["zookeeper.connect"]
             hint = "; is penstock.zookeeper.auth right?" if self._settings["penstock.zookeeper.auth"] else ""
-            raise ConnectionLost("/", f"no ZooKeeper answers at {address} within {timeout_ms} ms{hint}") from None
+            raise StoreUnusable(f"no ZooKeeper answers at {address} within {timeout_ms} ms{hint}") from None
         except BaseException:
             await self.close()
             raise

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -272,3 +273,30 @@ def test_a_broker_that_goes_away_in_the_middle_is_reported(environment: dict[str
     _, errors = reader.communicate(timeout=60)
     assert reader.returncode == 3
     assert "no broker answers" in errors
+
+
+def test_a_broker_writes_its_log_as_the_settings_say(tmp_path: Path) -> None:
+    words = ["broker", "-s", f"log.dirs={tmp_path / 'data'}", "-s", "listeners=PLAINTEXT://127.0.0.1:0"]
+    formats = ["-s", "penstock.log.format=json", "-s", "penstock.metrics.listener=127.0.0.1:0"]
+    with subprocess.Popen(
+        ["penstock", *words, *formats], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as broker:
+        assert broker.stdout is not None
+        assert broker.stdout.readline().startswith("ready: ")
+        broker.terminate()
+        _, errors = broker.communicate()
+    lines = [json.loads(line) for line in errors.splitlines()]
+    assert {line["level"] for line in lines} == {"info"}
+    assert any("stops" in line["message"] for line in lines), errors
+
+
+def test_a_taken_port_is_named_with_the_setting_that_chose_it(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        for setting, value in (("listeners", f"PLAINTEXT://{place}"), ("penstock.metrics.listener", place)):
+            given = {"log.dirs": str(tmp_path / "data"), "listeners": "PLAINTEXT://127.0.0.1:0", setting: value}
+            words = [word for pair in given.items() for word in ("-s", "=".join(pair))]
+            done = subprocess.run(["penstock", "broker", *words], capture_output=True, text=True, check=False)
+            assert done.returncode == 1
+            told = f"cannot start: cannot listen on {place}: another process listens there ({setting} says where)"
+            assert done.stderr.splitlines()[-1] == f"penstock: {told}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
 
 class StartFailed(Exception):
     """The broker cannot serve; the message says what to change."""
+
+
+def cannot_listen(setting: str, host: str, port: int, error: OSError) -> StartFailed:
+    why = "another process listens there" if error.errno == errno.EADDRINUSE else os.strerror(error.errno or 0)
+    return StartFailed(f"cannot listen on {host}:{port}: {why} ({setting} says where)")
 
 
 def bind_listeners(broker: Broker) -> None:
@@ -44,7 +51,7 @@ def bind_listeners(broker: Broker) -> None:
         try:
             listener.bind()
         except OSError as error:
-            raise StartFailed(f"cannot listen on {configured.host}:{configured.port}: {error}") from error
+            raise cannot_listen("listeners", configured.host, configured.port, error) from error
         broker.listeners.append(listener)
 
 
