@@ -86,6 +86,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("controller_active", GAUGE, (), "1 on the broker that is the controller."),
     Metric("controller_silence_seconds", GAUGE, (), "Time since this broker heard the controller."),
     Metric("fenced_brokers", GAUGE, (), "Registered brokers out of the controller's reach."),
+    Metric(
+        "certificate_expires_seconds", GAUGE, ("listener",), "Until a listener's certificate ends; below 0: it has."
+    ),
+    Metric("open_files", GAUGE, (), "Files and connections that the broker has open."),
+    Metric("open_files_limit", GAUGE, (), "How many it may have open."),
     Metric("leader_elections", COUNTER, ("kind",), "Leaders that the controller elected."),
     Metric("store_connected", GAUGE, (), "1 while the metadata store answers."),
     Metric("groups", GAUGE, ("state",), "Groups of the local coordinators."),

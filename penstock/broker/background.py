@@ -67,6 +67,7 @@ class Background:
         for listener in self._broker.listeners:
             if listener.tls is not None:
                 listener.tls.refresh()
+                listener.tls.warn_of_end(self._broker.clock.now_ms() / 1000)
 
     def _measure_lag(self) -> None:
         """How much later than asked this timer runs is how long something else held the loop."""

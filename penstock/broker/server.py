@@ -32,6 +32,7 @@ LOOP_WAITS_SECONDS = 0.0005  # for a thread that parses; a request waits for the
 # A collection holds up the loop for as long as it looks at what is new since the last one of its kind: half a
 # microsecond for each object. The first two kinds are kept below five milliseconds that way, the third is rare.
 COLLECTED_AFTER = (10_000, 2, 1600)
+FEW_FILES = 4096
 EXIT_OK = 0
 EXIT_CANNOT_START = 1
 EXIT_STOPPED_AT_ONCE = 3
@@ -53,6 +54,8 @@ def allow_many_files() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard != resource.RLIM_INFINITY and hard < FEW_FILES:
+        logger.warning("only %d files and connections may be open: raise LimitNOFILE= of the unit, or ulimit -Hn", hard)
 
 
 def settle() -> None:

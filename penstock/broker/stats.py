@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.base.metrics import Metrics
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 LabelledValues = Iterable[tuple[tuple[str, ...], float]]
+
+OPEN_FILES = Path("/proc/self/fd")
 
 
 class ApiStats:
@@ -123,6 +127,16 @@ def connect_sources(broker: Broker) -> None:
     def fenced() -> LabelledValues:
         return [((), sum(registration.fenced for registration in broker.image.brokers.values()))]
 
+    def certificates() -> LabelledValues:
+        now_s = broker.clock.now_ms() / 1000
+        return [((one.name,), one.tls.ends_in_seconds(now_s)) for one in broker.listeners if one.tls is not None]
+
+    def files() -> LabelledValues:
+        return [((), open_file_count())]
+
+    def file_limit() -> LabelledValues:
+        return [((), resource.getrlimit(resource.RLIMIT_NOFILE)[0])]
+
     metrics.source("requests", requests)
     metrics.source("connections", connections)
     metrics.source("requests_in_flight", in_flight)
@@ -139,3 +153,14 @@ def connect_sources(broker: Broker) -> None:
     metrics.source("controller_active", controller)
     metrics.source("controller_silence_seconds", silence)
     metrics.source("fenced_brokers", fenced)
+    metrics.source("certificate_expires_seconds", certificates)
+    metrics.source("open_files", files)
+    metrics.source("open_files_limit", file_limit)
+
+
+def open_file_count() -> int:
+    """As Linux tells it; 0 elsewhere. Newer kernels know the number without listing them all."""
+    try:
+        return OPEN_FILES.stat().st_size or sum(1 for _ in OPEN_FILES.iterdir())
+    except OSError:
+        return 0

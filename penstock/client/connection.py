@@ -35,6 +35,7 @@ __all__ = ["Connection"]
 API_VERSIONS_KEY = 18
 MAX_RESPONSE_BYTES = 512 * 1024 * 1024
 MAX_IN_FLIGHT = 1000
+_HAS_EXPIRED = 10  # X509_V_ERR_CERT_HAS_EXPIRED
 _HEADER = struct.Struct(">ihhi")
 
 
@@ -158,6 +159,11 @@ class Connection:
                 lambda: self._frames, self.host, self.port, ssl=context, server_hostname=self.host if context else None
             )
         except ssl.SSLCertVerificationError as error:
+            if error.verify_code == _HAS_EXPIRED:
+                raise AuthenticationFailed(
+                    f"the certificate of {self.address} has expired: it must be renewed there"
+                    " (`penstock doctor` warns of it two weeks before)"
+                ) from error
             raise AuthenticationFailed(
                 f"{self.address} showed a certificate that we do not trust ({error.verify_message}): set"
                 " ssl.ca.location to the authority that signed it, and connect by a name that the certificate carries"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.operate import admin
 from penstock.operate.brokers import broker_rows
+from penstock.operate.doctor_limits import certificates, open_files
 from penstock.operate.doctor_records import records
 from penstock.operate.groups import all_groups, lag_rows
 from penstock.operate.machines import shared_machines
@@ -258,6 +259,8 @@ CHECKS: dict[str, Callable[[Session], Iterator[Finding]]] = {
     "lag": lag,
     "disk": disk,
     "transactions": transactions,
+    "certificates": certificates,
+    "files": open_files,
     "settings": settings,
     "copies": copies,
     "machines": shared_machines,

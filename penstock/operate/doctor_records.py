@@ -22,7 +22,7 @@ def records(session: Session) -> Iterator[Finding]:
     view = admin.cluster(session)
     named: set[str] = set()
     for node, address in sorted(view.brokers.items()):
-        for name, label, value in _metrics_of(session, node, address.host):
+        for name, label, value in metrics_of(session, node, address.host):
             if name == "penstock_unreadable_topics" and label not in named:
                 named.add(label)
                 yield "problem", f"topic {label} cannot be read and cannot change", MEND
@@ -39,7 +39,7 @@ def records(session: Session) -> Iterator[Finding]:
             yield "problem", f"broker {node} has a replica of {topic}, which the cluster does not know", MEND
 
 
-def _metrics_of(session: Session, node: int, host: str) -> Iterator[tuple[str, str, float]]:
+def metrics_of(session: Session, node: int, host: str) -> Iterator[tuple[str, str, float]]:
     """(name, value of the first label, value) of each sample; nothing where no metrics are served."""
     configs = admin.describe_configs(session, admin.BROKER_RESOURCE, str(node), node)
     listener = next((c.value for c in configs if c.name == "penstock.metrics.listener"), None)

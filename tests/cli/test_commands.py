@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -17,6 +18,7 @@ import pytest
 
 import penstock
 from penstock.cli.commands import COMMANDS
+from penstock.testing.ports import free_port
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -300,3 +302,22 @@ def test_a_taken_port_is_named_with_the_setting_that_chose_it(tmp_path: Path) ->
             assert done.returncode == 1
             told = f"cannot start: cannot listen on {place}: another process listens there ({setting} says where)"
             assert done.stderr.splitlines()[-1] == f"penstock: {told}"
+
+
+def test_a_broker_that_runs_out_of_files_says_so_before(tmp_path: Path) -> None:
+    port, metrics_port = free_port(), free_port()
+    words = f"-s log.dirs={tmp_path / 'data'} -s listeners=PLAINTEXT://127.0.0.1:{port}"
+    line = f"ulimit -n 100; exec penstock broker {words} -s penstock.metrics.listener=127.0.0.1:{metrics_port}"
+    with subprocess.Popen(["bash", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as broker:
+        assert broker.stdout is not None
+        assert broker.stdout.readline().startswith("ready: ")
+        doctor = ["penstock", "doctor", "-b", f"127.0.0.1:{port}", "--json"]
+        with contextlib.ExitStack() as idle:
+            before = sum(1 for _ in Path(f"/proc/{broker.pid}/fd").iterdir())
+            for _ in range(82 - before):
+                idle.enter_context(socket.create_connection(("127.0.0.1", port)))
+            found = subprocess.run(doctor, capture_output=True, text=True, check=False).stdout
+        broker.terminate()
+        _, errors = broker.communicate()
+    assert "only 100 files and connections may be open" in errors
+    assert "its limit is 100" in found

@@ -22,6 +22,10 @@ from confluent_kafka.admin import (
 )
 
 import penstock
+from penstock.client.errors import AuthenticationFailed
+from penstock.client.sync import SyncClient
+from penstock.operate.doctor_limits import certificates
+from penstock.operate.session import Session
 from penstock.protocol.errors import ErrorCode
 from penstock.testing.ports import free_port
 from tests.security.pki import Pki
@@ -325,3 +329,27 @@ def test_a_listener_has_room_of_its_own(running: Callable[..., Running]) -> None
         assert len(next(x for x in one.broker._broker.listeners if x.name == "SSL").connections) <= 1
     with waiting, one.context().wrap_socket(waiting, server_hostname="localhost") as sock:
         assert sock.version()  # its turn has come
+
+
+def test_a_certificate_that_has_ended_is_told_by_metrics_doctor_log_and_client(
+    tmp_path: Path, pki: Pki, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = free_port()
+    running = Running(tmp_path, pki, **{"penstock.metrics.listener": f"127.0.0.1:{port}"})
+    running.certificate.write_bytes(pki.authority.issue("localhost", ("127.0.0.1",), days=0).both)
+    with running.broker:
+        session = Session(f"127.0.0.1:{running.ports['PLAINTEXT']}", None, None)
+        ((severity, what, hint),) = certificates(session)
+        assert (severity, what) == ("problem", "broker 1, listener SSL: its certificate has ended, clients refuse it")
+        assert "ssl.keystore.location" in hint
+        with pytest.raises(AuthenticationFailed, match="has expired: it must be renewed"):
+            SyncClient.from_properties(
+                {
+                    "bootstrap.servers": f"127.0.0.1:{running.ports['SSL']}",
+                    "security.protocol": "SSL",
+                    "ssl.ca.location": pki.ca,
+                }
+            ).metadata([])
+        until(lambda: "its certificate has ended" in caplog.text)
+        session.close()
+    assert caplog.text.count("its certificate has ended") == 1

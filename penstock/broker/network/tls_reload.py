@@ -12,6 +12,8 @@ __all__ = ["ListenerTls", "checked_material"]
 
 logger = logging.getLogger(__name__)
 
+DAY_SECONDS = 24 * 3600
+WARNED_BEFORE_SECONDS = 14 * DAY_SECONDS
 _NAMES = (
     "ssl.cipher.suites",
     "ssl.client.auth",
@@ -63,6 +65,25 @@ class ListenerTls:
         self.context: ssl.SSLContext = material.server_context()
         self.facts = material.facts()
         self._seen = self._signature(material)
+        self._told_at_s = float("-inf")
+
+    def ends_in_seconds(self, now_s: float) -> float:
+        """Until the certificate in use is refused by clients; negative: since when it is."""
+        return self.facts.expires.timestamp() - now_s
+
+    def warn_of_end(self, now_s: float) -> None:
+        """Once a day from two weeks before."""
+        left_s = self.ends_in_seconds(now_s)
+        if left_s > WARNED_BEFORE_SECONDS or now_s - self._told_at_s < DAY_SECONDS:
+            return
+        self._told_at_s = now_s
+        ends = "has ended" if left_s <= 0 else "ends"
+        logger.warning(
+            "listener=%s: its certificate %s at %s; a renewed one in the same files is taken without a restart",
+            self._listener,
+            ends,
+            self.facts.expires,
+        )
 
     def refresh(self) -> None:
         material = TlsMaterial(self._settings, self._listener, self._protocol)
