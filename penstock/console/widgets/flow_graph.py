@@ -13,7 +13,7 @@ from penstock.console.widgets import numbers
 from penstock.console.widgets.pieces import state_tone, text
 
 HEIGHT, LANE = 68, 24
-LEAST_GAP, MOST_GAP, FAIR_WIDTH = 72, 96, 140
+LEAST_GAP, MOST_GAP, FAIR_WIDTH = 80, 96, 140
 LEAST_ACROSS = 560
 ICONS = {"source": "input", "sql": "functions", "operator": "settings_suggest", "python": "code", "sink": "output"}
 WORDS = {"source": "source", "sql": "view", "operator": "operator", "python": "function", "sink": "sink"}
@@ -121,7 +121,7 @@ class FlowGraph:
         (x, y), across = (route[-1], "-100%") if at_end else (route[0], "0")
         if self._vertical:
             return f"left: {x:.0f}px; top: {y + (-18 if at_end else 18):.0f}px; transform: translate(-50%, -50%)"
-        return f"left: {x + (-2 if at_end else 4):.0f}px; top: {y - 5:.0f}px; transform: translate({across}, -100%)"
+        return f"left: {x + (-2 if at_end else 2):.0f}px; top: {y - 5:.0f}px; transform: translate({across}, -100%)"
 
     def _line(self, route: list[Point], flows: bool) -> str:
         parts = [f"M {route[0][0]:.0f} {route[0][1]:.0f}"]
