@@ -20,6 +20,7 @@ from pathlib import Path
 
 from penstock.cluster.zookeeper_process import ZooKeeperProcess, is_serving
 
+BROKER_MODULE = ("-m", "penstock.broker")
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 LOG_BYTES = 16 * 1024 * 1024
@@ -87,7 +88,7 @@ def start(
     base_port: int = 9092,
     zookeeper_port: int | None = None,
     settings: Mapping[str, str] | None = None,
-    broker_module: Sequence[str] = ("-m", "penstock.broker"),
+    broker_module: Sequence[str] = BROKER_MODULE,
 ) -> LocalCluster:
     """Start what does not run yet and wait until every broker serves; `broker_module` is what Python runs for each."""
     if brokers < 1:
@@ -151,7 +152,7 @@ def _start_zookeeper(cluster: LocalCluster) -> None:
     server.wait_until_ready(START_SECONDS)
 
 
-def _start_broker(cluster: LocalCluster, broker_id: int, module: Sequence[str]) -> None:
+def _start_broker(cluster: LocalCluster, broker_id: int, module: Sequence[str] = BROKER_MODULE) -> None:
     folder = cluster.folder(f"broker-{broker_id}")
     if _running_pid(folder) is not None:
         return
