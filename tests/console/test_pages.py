@@ -142,6 +142,9 @@ def test_hostile_contents_run_nowhere(page: Any, console: Console, name: str) ->
     assert page.evaluate("window.hit") is None
 
 
+SHADES = "[...document.querySelectorAll('.pk-chart text')].map((one) => getComputedStyle(one).fill)"
+
+
 def _rgb(scheme: str, name: str) -> str:
     colour = (theme.DARK if scheme == "dark" else theme.LIGHT)[name]
     return f"rgb({int(colour[1:3], 16)}, {int(colour[3:5], 16)}, {int(colour[5:7], 16)})"
@@ -167,8 +170,8 @@ def test_nobody_is_left_out(page: Any, console: Console, paths: tuple[str, ...])
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
             expect(page.locator("body")).to_have_class(re.compile(f"body--{scheme}"))
-            # All in one look: the next figures draw the chart anew, and what was found before is gone then.
-            shades = page.locator(".pk-chart text").evaluate_all("all => all.map(one => getComputedStyle(one).fill)")
+            # Found and looked at in one step: the next figures draw the chart anew, and what is gone has no colour.
+            shades = page.evaluate(SHADES)
             assert set(shades[:2]) <= {_rgb(scheme, "ink-faint")}
             for width in (1280, 390):
                 page.set_viewport_size({"width": width, "height": 844})
