@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +16,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from penstock.client.records import LATEST
 from penstock.client.sync import SyncClient
 from penstock.pipelines.backfill import Stretch, backfill
 from penstock.pipelines.control import events
 from penstock.pipelines.execution import Place
-from penstock.pipelines.formats.dead_letters import STEP
+from penstock.pipelines.formats.dead_letters import QUERY, STEP
 from penstock.pipelines.spec import SpecError, from_data
 
 HOUR_MS = 3_600_000
@@ -77,3 +83,73 @@ def test_records_between_two_times_go_through_once(
     letters = [dict(message.headers()) for message in read_topic(spec.dead_letter_topic)]
     assert sorted(headers.get(STEP, b"-") for headers in letters) == [b"-", b"view halves", b"view halves"]
     assert not (tmp_path / "state" / spec.name / "checkpoints").exists()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_backfill_that_is_killed_anywhere_is_completed_by_a_repetition(
+    broker: Any, tmp_path: Path, new_topic: Callable[..., str], read_topic: Callable[..., Any]
+) -> None:
+    # Given records of which some cannot be read and some raise, and a job to two topics and a table.
+    from deltalake import DeltaTable
+
+    source, first, last = (new_topic(label=name, **{"retention.ms": "-1"}) for name in ("orders", "first", "last"))
+    name, table = f"p-{uuid.uuid4().hex[:6]}", tmp_path / "table"
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for number in range(3000):
+        value = "{" if number % 100 == 7 else json.dumps({"id": number, "by": number % 50})
+        producer.produce(source, value, str(number), timestamp=1_700_000_000_000 + number)
+    assert producer.flush(60) == 0
+    spec = {
+        "name": name,
+        "sources": {"orders": {"topic": source, "format": {"type": "json", "schema": "id INT, `by` INT"}}},
+        "views": {"shares": "SELECT id, 100 / `by` AS share FROM orders"},
+        "sinks": {
+            "first": {"from": "shares", "topic": first},
+            "table": {"from": "shares", "connector": "delta", "options": {"path": str(table)}},
+            "last": {"from": "shares", "topic": last, "key": "id"},
+        },
+    }
+    (tmp_path / "spec.yml").write_text(json.dumps(spec))
+    stretch = ["--from", "1700000000500", "--to", "1700000002500"]
+    command = [sys.executable, "-m", "penstock", "pipeline", "backfill", "spec.yml", "-b", broker.bootstrap, *stretch]
+
+    def written(topic: str, *, committed: bool) -> int:
+        """Offsets, those of open transactions included unless it shall be committed ones."""
+        with SyncClient(broker.bootstrap) as client:
+            known = client.metadata([topic]).topics.get(topic)
+            keys = [(topic, index) for index in known.partitions] if known is not None else []
+            found = client.list_offsets(dict.fromkeys(keys, LATEST), read_committed=committed)
+            return sum(answer.offset for answer in found.values())
+
+    moments: list[Callable[[], bool]] = [
+        lambda: written(f"{name}.dlq", committed=False) > 0,
+        lambda: written(first, committed=False) > 0,
+        lambda: written(first, committed=True) > 0,
+        table.exists,
+        lambda: written(last, committed=False) > 0,
+    ]
+    # When it is killed, driver and JVM, as soon as each of its outputs has something of it,
+    for moment in moments:
+        log = (tmp_path / "log").open("a")
+        job = subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stdout=log, stderr=log)
+        while not moment() and job.poll() is None:
+            time.sleep(0.02)
+        assert job.poll() is None, (tmp_path / "log").read_text()[-3000:]
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+    # then the same command completes it: each record of the stretch once in each place where it belongs.
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr + (tmp_path / "log").read_text()[-3000:]
+    asked = range(500, 2500)
+    good = [number for number in asked if number % 100 != 7 and number % 50]
+    for topic in (first, last):
+        assert sorted(json.loads(message.value())["id"] for message in read_topic(topic)) == good
+    assert sorted(DeltaTable(table).to_pyarrow_table()["id"].to_pylist()) == good
+    told: dict[bool, list[int]] = {False: [], True: []}
+    for letter in read_topic(f"{name}.dlq"):
+        has_raised = QUERY in dict(letter.headers())
+        told[has_raised].append(json.loads(letter.value())["id"] if has_raised else int(letter.key()))
+    assert sorted(told[False]) == [number for number in asked if number % 100 == 7]
+    assert sorted(told[True]) == [number for number in asked if not number % 50]

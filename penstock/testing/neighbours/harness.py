@@ -147,7 +147,9 @@ class World:
         from confluent_kafka.admin import AdminClient, NewTopic
 
         admin = AdminClient({"bootstrap.servers": self.bootstrap, **CLIENT})
-        wanted = [NewTopic(name, partitions, self.copies, config=settings or {}) for name in topics]
+        # The records that are fed bear times long past: nothing may expire while it is being read.
+        kept = {"retention.ms": "-1", **(settings or {})}
+        wanted = [NewTopic(name, partitions, self.copies, config=kept) for name in topics]
         for created in admin.create_topics(wanted).values():
             created.result(60)
 

@@ -11,12 +11,13 @@ from penstock.testing.ports import free_port
 ARTIFACTS = (*peers.KAFKA_CONNECT, peers.Artifact("org.apache.kafka", "connect-mirror", peers.KAFKA_VERSION))
 KILLS = 2
 GROUP = "billing"
+RETENTION_MS = "9876543210000"  # to be found on the other side, and longer than the records are old
 
 
 def run(world: World) -> Verdict:
     jars = peers.jars(f"kafka-mirror-{peers.KAFKA_VERSION}", ARTIFACTS)
     with World(world.folder / "far", 1, world.records, 0) as far:
-        world.create("orders", settings={"retention.ms": "987654321"})
+        world.create("orders", settings={"retention.ms": RETENTION_MS})
         settings = _settings(world, far)
         properties = write_properties(world.folder / "mirror.properties", settings)
         command = peers.java_command(
@@ -46,7 +47,7 @@ def run(world: World) -> Verdict:
         world.until(lambda: bool(_committed(far)), "the group is known over there", [(mirror, "mirror")])
         problems += _judge_group(far, consumed)
         mirror.stop()
-        if _retention(far) != "987654321":
+        if _retention(far) != RETENTION_MS:
             problems.append("the topic's settings were not mirrored")
     return Verdict(
         "every record once, in order, with key, headers and time; the topic's settings; no group skips a record",
