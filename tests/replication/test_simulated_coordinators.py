@@ -16,12 +16,11 @@ import pytest
 from penstock.broker.produce import transactional
 from penstock.broker.transaction_links import TransactionLinks
 from penstock.coordinator import loader
+from penstock.coordinator.answers import Answers
 from penstock.coordinator.group import commands, consumer_target
 from penstock.coordinator.group.reconcile import reconcile
 from penstock.coordinator.group.shard import GroupShard
-from penstock.coordinator.runtime import CoordinatorRuntime, Write
-from penstock.coordinator.transaction.marker_sender import MarkerSender
-from penstock.coordinator.transaction.service import TransactionCoordinator
+from penstock.coordinator.runtime import Write
 from penstock.protocol.errors import ErrorCode
 from penstock.testing.simulation.run import run_seed
 
@@ -49,25 +48,9 @@ def test_a_seed_with_coordinators_replays_exactly() -> None:
 
 def _answers_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
     def park(self: Any, shard: Any, last_offset: int, write: Write, done: Any) -> None:
-        self._succeed(write, done)
+        self.succeed(write, done)
 
-    patch.setattr(CoordinatorRuntime, "_park", park)
-
-
-def _forgets_the_markers_of_its_predecessor(patch: pytest.MonkeyPatch) -> None:
-    async def resume(self: Any, partition: int) -> None:
-        return
-
-    patch.setattr(TransactionCoordinator, "_resume", resume)
-
-
-def _takes_a_refused_marker_for_written(patch: pytest.MonkeyPatch) -> None:
-    original = MarkerSender._answered
-
-    def answered(self: Any, ending: Any, partitions: Any, codes: Any) -> None:
-        original(self, ending, partitions, dict.fromkeys(codes, int(ErrorCode.NONE)))
-
-    patch.setattr(MarkerSender, "_answered", answered)
+    patch.setattr(Answers, "park", park)
 
 
 def _verifies_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -121,9 +104,8 @@ def _loads_the_first_part_only(patch: pytest.MonkeyPatch) -> None:
     ("break_a_rule", "found_by"),
     [
         (_answers_before_it_is_committed, 0),
-        (_forgets_the_markers_of_its_predecessor, 6),
-        (_takes_a_refused_marker_for_written, 0),
         (_verifies_nothing, 0),
+        (_takes_over_without_a_word, 0),
         (_gives_away_what_others_hold, 3),
         (_commits_for_anybody, 0),
         (_loads_without_markers, 0),
