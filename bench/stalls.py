@@ -6,9 +6,11 @@ waiting for a core that another process had. `watching()` counts only what happe
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import mmap
 import os
+import shutil
 import struct
 import tempfile
 from collections.abc import Iterator
@@ -53,6 +55,7 @@ def command() -> list[str]:
     if _session.folder is None:
         _session.folder = Path(tempfile.mkdtemp(prefix="penstock-stalls-"))
         os.environ[FOLDER_VARIABLE] = str(_session.folder)
+        atexit.register(shutil.rmtree, _session.folder, ignore_errors=True)
     return ["-m", "bench.watched_broker"]
 
 
