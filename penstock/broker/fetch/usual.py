@@ -108,8 +108,8 @@ class UsualFetch:
         return True
 
     def _acknowledged(self, offset: int) -> bool:
-        """A follower says how far it is; False if only the general way can tell what that means."""
-        raise NotImplementedError
+        """What a follower says by its offset (`usual_follower`): a consumer's says nothing."""
+        return True
 
     def _holds(self) -> bool:
         """Whether everything that its last general fetch found is as it was."""

@@ -93,11 +93,6 @@ class Logins:
         if login is not None:
             login.closed = True
 
-    def close_user(self, name: str) -> None:
-        """All sessions of one user end."""
-        for login in [login for login in self._sessions.values() if login.user.name == name]:
-            self.close(login.id)
-
     def _is_over(self, login: Login, now: float) -> bool:
         return login.over or now >= login.ends or now - login.used >= IDLE_SECONDS
 
