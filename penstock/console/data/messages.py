@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-from penstock.client.errors import BrokerUnreachable, ConnectionLost
+from penstock.client.errors import BrokerUnreachable, ConnectionLost, KafkaError
 from penstock.console.data import formats
 from penstock.console.data.shown import WHOLE_BYTES, shown
 from penstock.console.data.viewer import Viewer
@@ -273,9 +273,16 @@ class Reader:
             position = following
 
     def follow(self, positions: dict[Key, int], wait_ms: int) -> Iterator[tuple[Key, Record]]:
-        fetched = self._session.client.fetch(
-            positions, read_committed=True, max_wait_ms=wait_ms, max_bytes=FETCH_BYTES, partition_max_bytes=FETCH_BYTES
-        )
+        try:
+            fetched = self._session.client.fetch(
+                positions,
+                read_committed=True,
+                max_wait_ms=wait_ms,
+                max_bytes=FETCH_BYTES,
+                partition_max_bytes=FETCH_BYTES,
+            )
+        except KafkaError as error:  # it is not known any more where its leader is
+            raise UserError(f"{error.what} cannot be read any more: {error_name(error.code)}") from error
         for key, answer in fetched.items():
             if answer.error_code == 1:  # retention went past us
                 positions[key] = answer.log_start_offset if answer.log_start_offset >= 0 else self.starts[key]
