@@ -277,11 +277,11 @@ def test_a_broker_that_goes_away_in_the_middle_is_reported(environment: dict[str
     assert "no broker answers" in errors
 
 
-def test_a_broker_writes_its_log_as_the_settings_say(tmp_path: Path) -> None:
+def test_a_broker_writes_its_log_as_the_settings_say(environment: dict[str, str], tmp_path: Path) -> None:
     words = ["broker", "-s", f"log.dirs={tmp_path / 'data'}", "-s", "listeners=PLAINTEXT://127.0.0.1:0"]
     formats = ["-s", "penstock.log.format=json", "-s", "penstock.metrics.listener=127.0.0.1:0"]
     with subprocess.Popen(
-        ["penstock", *words, *formats], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ["penstock", *words, *formats], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as broker:
         assert broker.stdout is not None
         assert broker.stdout.readline().startswith("ready: ")
@@ -292,23 +292,26 @@ def test_a_broker_writes_its_log_as_the_settings_say(tmp_path: Path) -> None:
     assert any("stops" in line["message"] for line in lines), errors
 
 
-def test_a_taken_port_is_named_with_the_setting_that_chose_it(tmp_path: Path) -> None:
+def test_a_taken_port_is_named_with_the_setting_that_chose_it(environment: dict[str, str], tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
         for setting, value in (("listeners", f"PLAINTEXT://{place}"), ("penstock.metrics.listener", place)):
             given = {"log.dirs": str(tmp_path / "data"), "listeners": "PLAINTEXT://127.0.0.1:0", setting: value}
             words = [word for pair in given.items() for word in ("-s", "=".join(pair))]
-            done = subprocess.run(["penstock", "broker", *words], capture_output=True, text=True, check=False)
+            command = ["penstock", "broker", *words]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
             assert done.returncode == 1
             told = f"cannot start: cannot listen on {place}: another process listens there ({setting} says where)"
             assert done.stderr.splitlines()[-1] == f"penstock: {told}"
 
 
-def test_a_broker_that_runs_out_of_files_says_so_before(tmp_path: Path) -> None:
+def test_a_broker_that_runs_out_of_files_says_so_before(environment: dict[str, str], tmp_path: Path) -> None:
     port, metrics_port = free_port(), free_port()
     words = f"-s log.dirs={tmp_path / 'data'} -s listeners=PLAINTEXT://127.0.0.1:{port}"
     line = f"ulimit -n 100; exec penstock broker {words} -s penstock.metrics.listener=127.0.0.1:{metrics_port}"
-    with subprocess.Popen(["bash", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as broker:
+    with subprocess.Popen(
+        ["bash", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as broker:
         assert broker.stdout is not None
         assert broker.stdout.readline().startswith("ready: ")
         doctor = ["penstock", "doctor", "-b", f"127.0.0.1:{port}", "--json"]
@@ -316,7 +319,7 @@ def test_a_broker_that_runs_out_of_files_says_so_before(tmp_path: Path) -> None:
             before = sum(1 for _ in Path(f"/proc/{broker.pid}/fd").iterdir())
             for _ in range(82 - before):
                 idle.enter_context(socket.create_connection(("127.0.0.1", port)))
-            found = subprocess.run(doctor, capture_output=True, text=True, check=False).stdout
+            found = subprocess.run(doctor, capture_output=True, text=True, check=False, env=environment).stdout
         broker.terminate()
         _, errors = broker.communicate()
     assert "only 100 files and connections may be open" in errors
