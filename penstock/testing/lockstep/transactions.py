@@ -76,7 +76,8 @@ class TransactionSide(Side):
                 break
             await asyncio.sleep(0.005)
         partitions = sorted(index for topic in state.topics for index in topic.partitions)
-        pair = self.ids.of(state.producer_id), state.producer_epoch
+        # Of an id that is not there both say producer 0, which elsewhere is somebody's.
+        pair = (self.ids.of(state.producer_id) if state.error_code == 0 else -1), state.producer_epoch
         return state.error_code, state.transaction_state, *pair, state.transaction_timeout_ms, partitions
 
     async def write(self, who: str, partition: int, version: int) -> Answer:
