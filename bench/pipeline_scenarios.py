@@ -1,7 +1,7 @@
 """What pipelines cost: cold runs, the warm driver of a runner with one pipeline more, and how long a row takes.
 
-Pipelines copy small JSON records from topic to topic through a filter. Seconds by the clock and CPU seconds of all that
-was started; memory is proportional (what processes share counts once). PENSTOCK_BENCH_FURTHER pipelines join the first.
+Pipelines copy small JSON records from topic to topic through a filter. Seconds are by the clock; memory is proportional
+(what processes share counts once). PENSTOCK_BENCH_FURTHER pipelines join the first.
 """
 
 from __future__ import annotations
@@ -70,9 +70,7 @@ def _cold_rows(target: Target, folder: Path, rounds: int) -> list[Row]:
             state = folder / f"state-{number}"
             more = ["-b", target.bootstrap, "--state-dir", str(state)] if arguments[0] == "run" else []
             seen.append(_timed([*arguments, *more], folder))
-        wall, cpu = (statistics.median(figures) for figures in zip(*seen, strict=True))
-        rows.append(report.absolute(SECTION, name, "s", wall, goal))
-        rows.append(report.absolute(SECTION, f"{name}: CPU", "CPU s", cpu, 2 * goal))
+        rows.append(report.absolute(SECTION, name, "s", statistics.median(seen), goal))
     return rows
 
 
@@ -80,15 +78,13 @@ def _case(name: str, number: int, expected: list[dict[str, int]]) -> dict[str, A
     return {"name": name, "given": {"o": [{"value": {"id": number}}]}, "expect": {"out": expected}}
 
 
-def _timed(arguments: list[str], folder: Path) -> tuple[float, float]:
+def _timed(arguments: list[str], folder: Path) -> float:
     command = [str(PENSTOCK), "pipeline", *arguments]
-    before, began = os.times(), time.perf_counter()
+    began = time.perf_counter()
     done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    after = os.times()
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-    used = after.children_user + after.children_system - before.children_user - before.children_system
-    return time.perf_counter() - began, used
+    return time.perf_counter() - began
 
 
 # --- warm ---
