@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.errors import ClientError
@@ -70,7 +71,7 @@ class CoordinatorClient:
         return await self.ask(self.coordinator(), api, version, request, seconds)
 
 
-class Seat(CoordinatorClient):
+class Seat(CoordinatorClient, ABC):
     """A place in a group. `topic` is what the group reads."""
 
     def __init__(self, name: str, group: str, topic: str, cluster: SimCluster, rules: GroupRules) -> None:
@@ -114,11 +115,11 @@ class Seat(CoordinatorClient):
     def wanted(self) -> bool:
         return self.active and (self.stays or self.world.now < self.until)
 
-    async def live(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def live(self) -> None: ...
 
-    async def leave(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def leave(self) -> None: ...
 
     def release(self) -> None:
         self.holder.holds = {}
