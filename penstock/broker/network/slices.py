@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from time import perf_counter
 from typing import TypeVar
 
 __all__ = ["in_slices"]
@@ -15,10 +14,12 @@ Item = TypeVar("Item")
 
 
 async def in_slices(items: Iterable[Item]) -> AsyncIterator[Item]:
-    """Each item, and now and then a pause in which the loop does other things."""
-    ends = perf_counter() + SLICE_SECONDS
+    """Each item, and now and then a pause in which the loop does other things. The loop's own time counts, so that a
+    simulated broker pauses in the same places whenever its seed is run."""
+    now = asyncio.get_running_loop().time
+    ends = now() + SLICE_SECONDS
     for item in items:
         yield item
-        if perf_counter() > ends:
+        if now() > ends:
             await asyncio.sleep(0)
-            ends = perf_counter() + SLICE_SECONDS
+            ends = now() + SLICE_SECONDS
