@@ -21,6 +21,8 @@ from tests.store.conftest import zookeeper
 
 __all__ = ["general_way", "zookeeper"]
 
+UNKNOWN_TOPIC_OR_PARTITION = 3
+
 
 @pytest.fixture(scope="module")
 def two(zookeeper: ZooKeeperProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[penstock.Broker]]:
@@ -58,11 +60,14 @@ def leader_of(brokers: list[penstock.Broker], topic: str) -> Any:
 
 
 def produce(leader: Any, topic: str, *values: bytes) -> None:
-    """Acknowledged by both."""
+    """Acknowledged by both. A leader may hear of a new topic a moment after whoever was asked to make it."""
     with RawClient(leader.port) as client:
         for value in values:
-            answer = client.call("produce", 9, produce_request(topic, batch(value), acks=-1))
-            assert answer.responses[0].partition_responses[0].error_code == 0
+            code = UNKNOWN_TOPIC_OR_PARTITION
+            while code == UNKNOWN_TOPIC_OR_PARTITION:
+                answer = client.call("produce", 9, produce_request(topic, batch(value), acks=-1))
+                code = answer.responses[0].partition_responses[0].error_code
+            assert code == 0
 
 
 def bytes_of(broker: Any, topic: str) -> bytes:
